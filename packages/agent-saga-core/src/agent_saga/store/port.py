@@ -1,0 +1,213 @@
+"""The port of a log: what the engine, recovery and readers ask of it.
+
+A log keeps, per saga, a hash chain of records with one writer at a time, and a derived row that always equals the
+fold of the chain. Compare-and-set of (epoch, count) is the whole fencing story: an append states the epoch under which
+its owner writes and the number of records that it has seen; the store rejects both when they are not current.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agent_saga.machine.row import Row
+    from agent_saga.model.records import AnyRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A record on its way into the log: `n` and `pos` of the body are set by the store."""
+
+    body: AnyRecord
+    payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """The change of another saga's row that an amendment brings, in the same transaction.
+
+    Attributes:
+        saga_id: the saga that the amendment names in `amends`.
+        epoch, count, amendments: what the writer saw; anything else is `Stale`.
+        row: the row after the amendment (its fold, amendments included).
+    """
+
+    saga_id: str
+    epoch: int
+    count: int
+    amendments: int
+    row: Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """Records of one saga that are committed together or not at all.
+
+    Attributes:
+        saga_id: the saga.
+        epoch: the epoch under which the owner writes; for a claim, the new one.
+        count: records of this saga in the log before the first draft; 0 opens the saga.
+        drafts: the records, in order; may not be empty.
+        row: the derived row after them, or None when it does not change (`head` and `count` always follow).
+        claims: the first draft is `claimed`: the stored epoch must be `epoch - 1`.
+        amended: set when this saga amends another one and changes its row.
+    """
+
+    saga_id: str
+    epoch: int
+    count: int
+    drafts: Sequence[Draft]
+    row: Row | None = None
+    claims: bool = False
+    amended: Amended | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The item is in the log.
+
+    Attributes:
+        pos: position of the last record.
+        head: hash of the last record.
+    """
+
+    pos: int
+    head: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """Another owner, or this one by another path, wrote since: nothing of the item is in the log."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The saga's key is held by another saga: nothing of the item is in the log."""
+
+    saga_id: str
+
+
+Verdict = Committed | Stale | Taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecord:
+    """One record as stored: nothing in it has been checked yet."""
+
+    pos: int
+    saga_id: str
+    n: int
+    body: bytes
+    payload: bytes | None
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRow:
+    """The derived row of one saga, with what the store itself maintains.
+
+    Attributes:
+        head: hash of the last record.
+        count: number of records in the chain.
+        amendments: number of sagas that amend this one.
+        leaf: place in the sealing order from 1, or None while it is not sealed.
+    """
+
+    saga_id: str
+    row: Row
+    head: bytes
+    count: int
+    amendments: int
+    leaf: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which rows to list, newest first; None means any.
+
+    Attributes:
+        states: these states of `SagaState`.
+        name: this saga name.
+        unsealed: only sagas that are not sealed (what a recovery sweep looks at), oldest first.
+        needs_human: only sagas with a work item that no retry can settle.
+        amendments: include the small sagas that amend others.
+        after: continue after this saga id (a page's last).
+    """
+
+    states: tuple[str, ...] | None = None
+    name: str | None = None
+    unsealed: bool = False
+    needs_human: bool = False
+    amendments: bool = False
+    after: str | None = None
+    limit: int = 200
+
+
+class DeadOwner(Protocol):
+    """Proof of an owner's death, held while its sagas are claimed."""
+
+    def forget(self) -> None:
+        """Remove the owner's mark: it owns no saga any more."""
+
+    def close(self) -> None:
+        """Give the proof up."""
+
+
+class LogStore(Protocol):
+    """A log. Every method may be called from any thread; none is called from a forked child of the opener."""
+
+    location: str
+    """What to print for people: the absolute path, or `memory:`."""
+
+    def append(self, items: Sequence[Item], *, durable: bool) -> list[Verdict]:
+        """Commit the items in one transaction, each judged on its own.
+
+        Args:
+            items: in order; several items of one saga follow one another.
+            durable: on return the commit survives loss of power; else it survives the death of the process.
+
+        Raises:
+            LogFailed: the commit failed, or its fate is unknown. The log accepts nothing more in this process.
+        """
+
+    def sync(self) -> None:
+        """Make all that was committed without `durable` durable."""
+
+    def owner(self) -> str:
+        """Return the token of this process as an owner; the first call publishes its proof of life."""
+
+    def prove_dead(self, owner: str) -> DeadOwner | None:
+        """Return a proof that `owner` is dead, or None while it lives. Only one process at a time holds it."""
+
+    def row(self, saga_id: str) -> StoredRow | None:
+        """Return the derived row of one saga."""
+
+    def row_of_key(self, key: str) -> StoredRow | None:
+        """Return the row of the newest saga with this key."""
+
+    def rows(self, query: Query) -> list[StoredRow]:
+        """Return one page of rows."""
+
+    def records(self, saga_id: str, *, after_n: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        """Return one page of the records of one saga, in order."""
+
+    def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        """Return one page of all records, in order of position."""
+
+    def amendments(self, saga_id: str) -> list[str]:
+        """Return the ids of the sagas that amend this one, in order of opening."""
+
+    def verify(self) -> Iterator[str]:
+        """Check what only this store can check (derived rows' integrity, file); yields a line per thing checked.
+
+        Raises:
+            CorruptLog: at the first damage.
+        """
+
+    def close(self) -> None:
+        """Close connections and give the owner's mark back. Committed records are durable afterwards."""

@@ -1,0 +1,66 @@
+"""The packages of the workspace are released together, so they must agree with one another and with the root."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def read(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+WORKSPACE = read(ROOT / "pyproject.toml")
+PROJECTS = {file.parent: read(file)["project"] for file in sorted(ROOT.glob("packages/*/pyproject.toml"))}
+EACH = pytest.mark.parametrize("folder", PROJECTS, ids=lambda folder: folder.name)
+
+
+def requirements(project: dict[str, Any]) -> list[str]:
+    """Returns what a package requires, its extras included."""
+    return sum(project.get("optional-dependencies", {}).values(), start=[*project.get("dependencies", [])])
+
+
+def test_all_versions_are_equal() -> None:
+    """WS-01: the packages have one version."""
+    assert len({project["version"] for project in PROJECTS.values()}) == 1
+
+
+@EACH
+def test_siblings_are_pinned_to_the_same_version(folder: Path) -> None:
+    """WS-02: a package requires another one of the workspace in exactly the common version."""
+    names = {project["name"] for project in PROJECTS.values()}
+    siblings = {wanted for wanted in requirements(PROJECTS[folder]) if re.split(r"[\[=<>!~ ;]", wanted)[0] in names}
+    assert {wanted for wanted in siblings if not wanted.endswith(f"=={PROJECTS[folder]['version']}")} == set()
+
+
+@EACH
+def test_the_root_knows_the_package_with_all_its_extras(folder: Path) -> None:
+    """WS-03: the environment holds every package and extra, and none of ours ever comes from a registry."""
+    name, extras = PROJECTS[folder]["name"], sorted(PROJECTS[folder].get("optional-dependencies", {}))
+    assert folder.name == name
+    assert (f"{name}[{','.join(extras)}]" if extras else name) in WORKSPACE["dependency-groups"]["packages"]
+    assert WORKSPACE["tool"]["uv"]["sources"][name] == {"workspace": True}
+
+
+@EACH
+def test_every_third_party_requirement_has_a_lower_bound(folder: Path) -> None:
+    """WS-04: `scripts/test-adapter NAME --lowest` has something to go down to."""
+    assert [wanted for wanted in requirements(PROJECTS[folder]) if not re.search(r"[>=]=", wanted)] == []
+
+
+@EACH
+def test_the_package_carries_the_licence(folder: Path) -> None:
+    """WS-05: each wheel brings the text of LICENSE; uv_build follows no symlinks, so it is a copy."""
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@EACH
+def test_the_change_log_has_the_version(folder: Path) -> None:
+    """WS-06: CHANGELOG.md has a section for the common version."""
+    assert re.search(
+        rf"^## {re.escape(PROJECTS[folder]['version'])}\b", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )

@@ -28,7 +28,7 @@ def leave_folder(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["*.md", "packages/*/src/*.py"],
+    patterns=["*.md", "src/*/*.py", "src/*/*/*.py"],
     document_types={".py": PythonDocStringDocument},
     setup=enter_empty_folder,
     teardown=leave_folder,

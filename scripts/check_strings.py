@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FORBIDDEN = {  # Written so that no pattern matches itself.
     "host of a package registry": r"pypi[.]org|pythonhosted[.]org|npmjs[.]org|yarnpkg[.]com|deb[.]debian[.]org"
     r"|proxy[.]golang[.]org|crates[.]io",
-    "path of one machine": r"(?<![\w.~-])/(?:root|work|Users|opt/(?:wheels|pypi))/\w|(?<![\w.~-])/home/\w|[.]pyenv/",
+    "path of one machine": r"(?<![\w.~-])/(?:root|work|home|Users|opt/(?:wheels|pypi))/[\w.]|[.]pyenv/",
     "name of a workplace": r"[.]library\b|[.][.]/shared/|\bshared/(?:DESIGN|STYLE|prototypes|hooks)|seed-[0-9a-f]{8}",
 }
 

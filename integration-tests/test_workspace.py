@@ -24,16 +24,28 @@ def requirements(project: dict[str, Any]) -> list[str]:
     return sum(project.get("optional-dependencies", {}).values(), start=[*project.get("dependencies", [])])
 
 
+def name_of(requirement: str) -> str:
+    return re.split(r"[\[=<>!~ ;]", requirement)[0].lower().replace("_", "-")
+
+
 def test_all_versions_are_equal() -> None:
     """WS-01: the packages have one version."""
     assert len({project["version"] for project in PROJECTS.values()}) == 1
+
+
+def test_every_requirement_has_a_pin() -> None:
+    """WS-07: constraints.txt names all that the packages and the tools ask for."""
+    pinned = {name_of(line) for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()}
+    ours = {project["name"] for project in PROJECTS.values()}
+    wanted = {name_of(each) for project in PROJECTS.values() for each in requirements(project)}
+    assert wanted | {name_of(each) for each in WORKSPACE["dependency-groups"]["tools"]} <= pinned | ours
 
 
 @EACH
 def test_siblings_are_pinned_to_the_same_version(folder: Path) -> None:
     """WS-02: a package requires another one of the workspace in exactly the common version."""
     names = {project["name"] for project in PROJECTS.values()}
-    siblings = {wanted for wanted in requirements(PROJECTS[folder]) if re.split(r"[\[=<>!~ ;]", wanted)[0] in names}
+    siblings = {wanted for wanted in requirements(PROJECTS[folder]) if name_of(wanted) in names}
     assert {wanted for wanted in siblings if not wanted.endswith(f"=={PROJECTS[folder]['version']}")} == set()
 
 

@@ -6,6 +6,7 @@ It needs a Python with `venv` and a package index. uv itself comes from there, p
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 CONSTRAINTS = str(ROOT / "constraints.txt")
 PINNED = ("--constraints", CONSTRAINTS, "--build-constraints", CONSTRAINTS)
+FOREIGN = ("AGENT_SAGA_", "PYTHONPATH", "VIRTUAL_ENV")  # what a developer's shell may have set
 
 if sys.version_info < (3, 11):  # noqa: UP036 -- here an older Python is met.
     sys.exit(f"agent-saga needs Python 3.11 or later; this is {sys.version.split()[0]}. Try: python3.12 {sys.argv[0]}")
@@ -32,9 +34,9 @@ def run(*command: str | Path, cwd: Path = ROOT, timeout_s: float = 1500) -> str:
     """Returns what the command printed, stdout and stderr as one text.
 
     Raises:
-        CommandFailed: it exited with another code than 0, is missing, or was killed after `timeout_s`.
+        CommandFailed: it exited with another code than 0, or was killed after `timeout_s`.
     """
-    environ = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     with subprocess.Popen(
         command,
         cwd=cwd,
@@ -44,13 +46,17 @@ def run(*command: str | Path, cwd: Path = ROOT, timeout_s: float = 1500) -> str:
         stderr=subprocess.STDOUT,
         encoding="utf-8",
         errors="replace",
+        start_new_session=True,
     ) as process:
         try:
             output, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired as error:
-            process.kill()
+        except BaseException as error:
+            # Grandchildren, such as the workers of pytest, hold the pipe open: without them gone, the read would hang.
+            os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
-            raise CommandFailed(None, f"{output}\nKilled after {timeout_s:.0f} s.") from error
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CommandFailed(None, f"{output}\nKilled after {timeout_s:.0f} s.") from error
+            raise
     if process.returncode:
         raise CommandFailed(process.returncode, output)
     return output

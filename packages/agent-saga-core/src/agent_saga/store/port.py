@@ -31,8 +31,8 @@ class Amended:
 
     Attributes:
         saga_id: the saga that the amendment names in `amends`.
-        epoch, count, amendments: what the writer saw; anything else is `Stale`.
-        row: the row after the amendment (its fold, amendments included).
+        epoch, count, amendments: what the writer saw (`amendments` as in `StoredRow`); anything else is `Stale`.
+        row: the row after the amendment (its fold, amendments included), also when the saga has a leaf already.
     """
 
     saga_id: str
@@ -114,8 +114,10 @@ class StoredRow:
     Attributes:
         head: hash of the last record.
         count: number of records in the chain.
-        amendments: number of sagas that amend this one.
-        leaf: place in the sealing order from 1, or None while it is not sealed.
+        amendments: number of records in the sagas that amend this one (`SagaView.amended` of its fold); the row is the
+            fold of the first `count` records of the chain and the first `amendments` of those, in order of position.
+        leaf: place in the sealing order from 1, given when the row is first `sealed` and kept for good; from then on
+            the chain (`head`, `count`) takes no more records, and what comes later is an amendment.
     """
 
     saga_id: str

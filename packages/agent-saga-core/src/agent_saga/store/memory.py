@@ -1,0 +1,209 @@
+"""A log in memory: lives and dies with the process; also the reference model of a log."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from typing import TYPE_CHECKING
+
+from agent_saga.model.records import chain_hash, encode_body
+from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
+from agent_saga.store.rules import Current, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agent_saga.machine.row import Row
+    from agent_saga.store.port import Item, Verdict
+
+_Entry = tuple[int, str, int, bytes, "bytes | None", bytes]
+
+
+class _State:
+    """Everything the log holds; also what the rules look at."""
+
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+        self.chains: dict[str, list[_Entry]] = {}
+        self.currents: dict[str, Current] = {}
+        self.stored_rows: dict[str, Row] = {}
+        self.keys: dict[str, str] = {}
+        self.amending: dict[str, list[str]] = {}
+        self.unsealed: dict[str, None] = {}
+        self.leaves = 0
+
+    def saga(self, saga_id: str) -> Current | None:
+        return self.currents.get(saga_id)
+
+    def newest(self, key: str) -> Current | None:
+        saga_id = self.keys.get(key)
+        return None if saga_id is None else self.currents[saga_id]
+
+
+class MemoryLog:
+    """See LogStore. `durable` and `sync` mean nothing here: nothing survives the process."""
+
+    def __init__(self) -> None:
+        self.location = "memory:"
+        self._lock = threading.Lock()
+        self._state = _State()
+        self._owner = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._proved: set[str] = set()
+
+    def append(self, items: Sequence[Item], *, durable: bool) -> list[Verdict]:
+        """See LogStore.append."""
+        with self._lock:
+            return [judge(item, self._state) or self._apply(item) for item in items]
+
+    def _apply(self, item: Item) -> Committed:
+        state, saga_id = self._state, item.saga_id
+        current = state.currents.get(saga_id)
+        count, head = (0, Current(saga_id).head) if current is None else (current.count, current.head)
+        pos = len(state.entries)
+        made: list[_Entry] = []
+        for draft in item.drafts:
+            body, pos, count = draft.body, pos + 1, count + 1
+            body.n, body.pos = count, pos
+            data = encode_body(body)
+            head = chain_hash(head, data)
+            made.append((pos, saga_id, count, data, draft.payload, head))
+        # Nothing is changed before every body of the item is encoded: an error leaves the log as it was.
+        if current is None:
+            current = self._open(item)
+        state.entries += made
+        state.chains[saga_id] += made
+        current.count, current.head = count, head
+        if current.amends is not None:
+            state.currents[current.amends].amendments += len(made)
+        if item.amended is not None:
+            self._put_row(state.currents[item.amended.saga_id], item.amended.row)
+        if item.row is not None:
+            self._put_row(current, item.row)
+        return Committed(pos, head)
+
+    def _open(self, item: Item) -> Current:
+        state, row = self._state, item.row
+        assert row is not None
+        current = state.currents[item.saga_id] = Current(item.saga_id)
+        current.take(row)
+        state.chains[item.saga_id] = []
+        if row.key is not None:
+            state.keys[row.key] = item.saga_id
+        if row.amends is not None:
+            state.amending.setdefault(row.amends, []).append(item.saga_id)
+        return current
+
+    def _put_row(self, current: Current, row: Row) -> None:
+        state = self._state
+        state.stored_rows[current.saga_id] = row
+        current.take(row)
+        if not row.sealed:
+            state.unsealed[current.saga_id] = None
+            return
+        state.unsealed.pop(current.saga_id, None)
+        if current.leaf is None:
+            state.leaves += 1
+            current.leaf = state.leaves
+
+    def sync(self) -> None:
+        """See LogStore.sync."""
+
+    def owner(self) -> str:
+        """See LogStore.owner."""
+        return self._owner
+
+    def prove_dead(self, owner: str) -> DeadOwner | None:
+        """See LogStore.prove_dead. Only this process can own a saga here, so any other token is a dead one's."""
+        with self._lock:
+            if owner == self._owner or owner in self._proved:
+                return None
+            self._proved.add(owner)
+        return _Proof(self._proved, owner)
+
+    def row(self, saga_id: str) -> StoredRow | None:
+        """See LogStore.row."""
+        with self._lock:
+            return self._stored(saga_id) if saga_id in self._state.currents else None
+
+    def row_of_key(self, key: str) -> StoredRow | None:
+        """See LogStore.row_of_key."""
+        with self._lock:
+            saga_id = self._state.keys.get(key)
+            return None if saga_id is None else self._stored(saga_id)
+
+    def rows(self, query: Query) -> list[StoredRow]:
+        """See LogStore.rows."""
+        with self._lock:
+            ids = sorted(self._state.unsealed if query.unsealed else self._state.currents, reverse=not query.unsealed)
+            if query.after is not None:
+                ids = [i for i in ids if (i > query.after if query.unsealed else i < query.after)]
+            found: list[StoredRow] = []
+            for saga_id in ids:
+                if len(found) == query.limit:
+                    break
+                if _matches(self._state.stored_rows[saga_id], query):
+                    found.append(self._stored(saga_id))
+            return found
+
+    def _stored(self, saga_id: str) -> StoredRow:
+        current = self._state.currents[saga_id]
+        return StoredRow(
+            saga_id=saga_id,
+            row=self._state.stored_rows[saga_id],
+            head=current.head,
+            count=current.count,
+            amendments=current.amendments,
+            leaf=current.leaf,
+        )
+
+    def records(self, saga_id: str, *, after_n: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        """See LogStore.records."""
+        with self._lock:
+            return [_stored_record(entry) for entry in self._state.chains.get(saga_id, [])[after_n : after_n + limit]]
+
+    def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        """See LogStore.tail."""
+        with self._lock:
+            return [_stored_record(entry) for entry in self._state.entries[after_pos : after_pos + limit]]
+
+    def amendments(self, saga_id: str) -> list[str]:
+        """See LogStore.amendments."""
+        with self._lock:
+            return list(self._state.amending.get(saga_id, ()))
+
+    def verify(self) -> Iterator[str]:
+        """See LogStore.verify. There is no file to check; keys are checked like everywhere."""
+        yield "no file: the log is in memory"
+
+    def close(self) -> None:
+        """See LogStore.close."""
+
+
+class _Proof:
+    """See DeadOwner."""
+
+    def __init__(self, proved: set[str], owner: str) -> None:
+        self._proved, self._owner = proved, owner
+
+    def forget(self) -> None:
+        """See DeadOwner.forget."""
+        self.close()
+
+    def close(self) -> None:
+        """See DeadOwner.close."""
+        self._proved.discard(self._owner)
+
+
+def _matches(row: Row, query: Query) -> bool:
+    return (
+        (query.states is None or row.state in query.states)
+        and (query.name is None or row.name == query.name)
+        and (not query.needs_human or row.human > 0)
+        and (query.amendments or row.amends is None)
+    )
+
+
+def _stored_record(entry: _Entry) -> StoredRecord:
+    pos, saga_id, n, body, payload, digest = entry
+    return StoredRecord(pos=pos, saga_id=saga_id, n=n, body=body, payload=payload, hash=digest)

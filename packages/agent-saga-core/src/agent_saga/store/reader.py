@@ -1,0 +1,194 @@
+"""Reading a log with every check: nothing that this module returns was taken on trust."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from agent_saga.errors import CorruptLog
+from agent_saga.machine.fold import amend, apply, begin
+from agent_saga.machine.row import row_of
+from agent_saga.machine.states import TransitionError
+from agent_saga.model.records import GENESIS, AnyRecord, SagaOpened, chain_hash, decode_body, open_payload
+from agent_saga.store.port import StoredRecord, StoredRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent_saga.machine.view import SagaView
+    from agent_saga.store.port import LogStore
+
+PAGE: Final = 1000
+"""Records that one read takes; no snapshot of the log is held longer than one of them."""
+
+Checked = tuple[StoredRecord, AnyRecord, dict[str, str]]
+"""A record as stored, its body, and its value texts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A saga as read and checked.
+
+    Attributes:
+        view: the fold of its chain and of its amendments.
+        row: its stored row, equal to what the fold says.
+    """
+
+    view: SagaView
+    row: StoredRow
+
+
+def check_record(stored: StoredRecord, previous: bytes, n: int) -> Checked:
+    """Check one record on its own and against the record before it.
+
+    Args:
+        stored: the record.
+        previous: hash of the record before it in its saga.
+        n: the number that it must have.
+
+    Raises:
+        CorruptLog: number, saga, position, chain, body or payload is wrong.
+    """
+    saga_id = stored.saga_id
+    if stored.n != n:
+        raise CorruptLog(f"expected record {n}, found {stored.n}: a record is missing or moved", saga_id=saga_id, n=n)
+    if chain_hash(previous, stored.body) != stored.hash:
+        raise CorruptLog("the hash chain is broken", saga_id=saga_id, n=n)
+    try:
+        record = decode_body(stored.body)
+        values = open_payload(record, stored.payload)
+    except ValueError as error:
+        raise CorruptLog(str(error), saga_id=saga_id, n=n) from error
+    if (record.saga, record.n, record.pos) != (saga_id, n, stored.pos):
+        raise CorruptLog("the body names another saga, number or position than its row", saga_id=saga_id, n=n)
+    return stored, record, values
+
+
+def checked_records(store: LogStore, saga_id: str, *, count: int | None = None) -> Iterator[Checked]:
+    """Yield the records of one saga, in order, each after its checks; nothing for a saga that does not exist.
+
+    Args:
+        store: the log.
+        saga_id: the saga.
+        count: read so many records and no more, and miss none of them; None reads to the end.
+
+    Raises:
+        CorruptLog: a record is damaged, or fewer than `count` are there.
+    """
+    n, head, pos = 0, GENESIS, 0
+    while count is None or n < count:
+        page = store.records(saga_id, after_n=n, limit=PAGE if count is None else min(PAGE, count - n))
+        for stored in page:
+            checked = check_record(stored, head, n + 1)
+            if stored.saga_id != saga_id or stored.pos <= pos:
+                raise CorruptLog("the records of the saga are out of order", saga_id=saga_id, n=n + 1)
+            n, head, pos = n + 1, stored.hash, stored.pos
+            yield checked
+        if len(page) == 0:
+            break
+    if count is not None and n < count:
+        raise CorruptLog(f"{count} records were committed, {n} are there", saga_id=saga_id, n=n + 1)
+
+
+def load(store: LogStore, saga_id: str) -> Loaded | None:
+    """Return one saga, folded and checked against its stored row; None when the log holds no such saga.
+
+    Concurrency:
+        The row is read first, then exactly the records that it counts: those exist for good, so a log that live
+        processes write gives the saga as it was when the row was read.
+
+    Raises:
+        CorruptLog: a record, the chain or the row is damaged.
+    """
+    stored = store.row(saga_id)
+    if stored is None:
+        if store.records(saga_id, limit=1) and store.row(saga_id) is None:
+            raise CorruptLog("it has records and no row", saga_id=saga_id)
+        return None
+    own = checked_records(store, saga_id, count=stored.count)
+    if not stored.amendments:
+        view, head = fold(own, saga_id, frozenset())
+    else:
+        amending = store.amendments(saga_id)
+        others = [checked_records(store, other) for other in amending]
+        facts = islice(heapq.merge(*others, key=_position), stored.amendments)
+        view, head = fold(heapq.merge(own, facts, key=_position), saga_id, frozenset(amending))
+    check_row(view, head, stored)
+    return Loaded(view=view, row=stored)
+
+
+def _position(checked: Checked) -> int:
+    return checked[0].pos
+
+
+def fold(records: Iterator[Checked], saga_id: str, amending: frozenset[str]) -> tuple[SagaView, bytes]:
+    """Return the fold of a saga and the hash of its last record.
+
+    Args:
+        records: its records and those of its amendments, in order of position.
+        saga_id: the saga.
+        amending: ids of the sagas that amend it.
+
+    Raises:
+        CorruptLog: a record is damaged, or cannot follow those before it.
+    """
+    view: SagaView | None = None
+    head = GENESIS
+    for stored, record, values in records:
+        if stored.saga_id in amending:
+            _check_amends(record, saga_id)
+            view = _advance_amended(view, record, values)
+        else:
+            view, head = advance(view, record, values), stored.hash
+    if view is None:
+        raise CorruptLog("it has a row and no records", saga_id=saga_id)
+    return view, head
+
+
+def _check_amends(record: AnyRecord, saga_id: str) -> None:
+    if isinstance(record, SagaOpened) and record.amends != saga_id:
+        raise CorruptLog(f"its row says that it amends {saga_id!r}, its first record does not", saga_id=record.saga, n=1)
+
+
+def advance(view: SagaView | None, record: AnyRecord, values: Mapping[str, str]) -> SagaView:
+    """Fold one record of a saga's own chain into its view; the first one begins it.
+
+    Raises:
+        CorruptLog: the record cannot follow.
+    """
+    try:
+        if view is not None:
+            apply(view, record, values)
+            return view
+        if isinstance(record, SagaOpened):
+            return begin(record)
+    except TransitionError as error:
+        raise CorruptLog(str(error), saga_id=record.saga, n=record.n) from error
+    raise CorruptLog("the first record is not `saga_opened`", saga_id=record.saga, n=record.n)
+
+
+def _advance_amended(view: SagaView | None, record: AnyRecord, values: Mapping[str, str]) -> SagaView:
+    if view is None:
+        raise CorruptLog("it amends a saga that was not opened before it", saga_id=record.saga, n=record.n)
+    try:
+        amend(view, record, values)
+    except TransitionError as error:
+        raise CorruptLog(f"as an amendment of {view.id!r}: {error}", saga_id=record.saga, n=record.n) from error
+    return view
+
+
+def check_row(view: SagaView, head: bytes, stored: StoredRow) -> None:
+    """Compare a stored row with the fold.
+
+    Raises:
+        CorruptLog: they differ.
+    """
+    if stored.row != (expected := row_of(view)):
+        names = [name for name in expected.__slots__ if getattr(expected, name) != getattr(stored.row, name)]
+        raise CorruptLog(f"its row differs from its records in {', '.join(names)}", saga_id=view.id)
+    if (stored.head, stored.count, stored.amendments) != (head, view.count, view.amended):
+        raise CorruptLog("its row differs from its records in head, count or amendments", saga_id=view.id)
+    if expected.sealed and stored.leaf is None:
+        raise CorruptLog("it is sealed and has no leaf", saga_id=view.id)

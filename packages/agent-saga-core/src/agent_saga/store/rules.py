@@ -1,0 +1,129 @@
+"""The rules by which a log judges an item: one source for every store.
+
+A store looks up what it holds now (`Current`), asks `judge`, and applies the item when the answer is None.
+
+* An item is `Stale` unless the saga's epoch and number of records are what its writer saw (for a claim: the epoch
+  before). A saga with a leaf takes no more records of its own; later facts about it go into amendments.
+* An opening item with a key is `Taken` while the newest saga of that key is anything but ended `rolled_back` without
+  an owner. After that the opener must be the next incarnation: `incarnation == newest + 1` (1 for a new key), else it
+  is `Stale` and its writer looks again. So one incarnation of a key exists at a time, even when two processes race.
+* An amending item is `Stale` unless the amended saga's epoch, records and amending records are what its writer saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from agent_saga.errors import InvariantViolation
+from agent_saga.machine.states import SagaState
+from agent_saga.model.records import GENESIS, Claimed, SagaOpened
+from agent_saga.store.port import Stale, Taken
+
+if TYPE_CHECKING:
+    from agent_saga.machine.row import Row
+    from agent_saga.store.port import Amended, Item
+
+
+@dataclass(slots=True)
+class Current:
+    """What a store holds of a saga, as far as the rules ask for it; a store changes it as it applies items."""
+
+    saga_id: str
+    epoch: int = 0
+    count: int = 0
+    head: bytes = GENESIS
+    amendments: int = 0
+    leaf: int | None = None
+    state: str = ""
+    owner: str | None = None
+    incarnation: int = 1
+    amends: str | None = None
+
+    def take(self, row: Row) -> None:
+        """Take over a new derived row."""
+        self.epoch, self.state, self.owner = row.epoch, row.state, row.owner
+        self.incarnation, self.amends = row.incarnation, row.amends
+
+
+class Lookup(Protocol):
+    """What a store holds now, inside its transaction."""
+
+    def saga(self, saga_id: str) -> Current | None:
+        """Return a saga."""
+
+    def newest(self, key: str) -> Current | None:
+        """Return the newest saga of a key."""
+
+
+def judge(item: Item, lookup: Lookup) -> Stale | Taken | None:
+    """Return why an item cannot be committed now, or None when it can.
+
+    Raises:
+        InvariantViolation: the item contradicts itself; nothing of it may be written.
+    """
+    current = lookup.saga(item.saga_id)
+    refusal = _judge_opening(item, current, lookup) if item.count == 0 else _judge_next(item, current)
+    if refusal is not None or item.amended is None:
+        return refusal
+    return _judge_amended(item.amended, lookup)
+
+
+def _judge_next(item: Item, current: Current | None) -> Stale | None:
+    if current is None:
+        return Stale("the log holds no such saga")
+    if current.leaf is not None:
+        return Stale("the saga is sealed: later facts about it belong in a saga that amends it")
+    if item.claims:
+        _check_claim(item)
+    seen = item.epoch - 1 if item.claims else item.epoch
+    if current.epoch != seen:
+        return Stale(f"the saga is at epoch {current.epoch}, the writer saw {seen}: another owner claimed it")
+    if current.count != item.count:
+        return Stale(f"the saga has {current.count} records, the writer saw {item.count}")
+    if not item.drafts or (item.row is not None and item.row.epoch != item.epoch):
+        raise InvariantViolation(f"an item of saga {item.saga_id!r} has no record, or a row of another epoch")
+    return None
+
+
+def _check_claim(item: Item) -> None:
+    first = item.drafts[0].body if item.drafts else None
+    if item.row is None or not isinstance(first, Claimed) or first.epoch != item.epoch:
+        raise InvariantViolation(f"a claim of saga {item.saga_id!r} needs a row and begins with `claimed`")
+
+
+def _judge_opening(item: Item, current: Current | None, lookup: Lookup) -> Stale | Taken | None:
+    first = item.drafts[0].body if item.drafts else None
+    row = item.row
+    if row is None or not isinstance(first, SagaOpened) or item.claims or not first.epoch == row.epoch == item.epoch:
+        raise InvariantViolation(f"the first item of saga {item.saga_id!r} needs a row and begins with `saga_opened`")
+    if (first.key, first.incarnation, first.amends) != (row.key, row.incarnation, row.amends):
+        raise InvariantViolation(f"the first record of saga {item.saga_id!r} and its row differ")
+    if item.amended is not None and item.amended.saga_id != first.amends:
+        raise InvariantViolation(f"saga {item.saga_id!r} amends {first.amends!r}, not {item.amended.saga_id!r}")
+    if current is not None:
+        return Stale("the saga is in the log already")
+    if first.amends is not None and lookup.saga(first.amends) is None:
+        return Stale(f"the log holds no saga {first.amends!r} to amend")
+    return None if first.key is None else _judge_key(first.key, first.incarnation, lookup)
+
+
+def _judge_key(key: str, incarnation: int, lookup: Lookup) -> Stale | Taken | None:
+    newest = lookup.newest(key)
+    if newest is not None and (newest.state != SagaState.ROLLED_BACK or newest.owner is not None):
+        return Taken(newest.saga_id)
+    expected = 1 if newest is None else newest.incarnation + 1
+    if incarnation != expected:
+        return Stale(f"the next incarnation of key {key!r} is {expected}, the writer saw {incarnation}")
+    return None
+
+
+def _judge_amended(amended: Amended, lookup: Lookup) -> Stale | None:
+    target = lookup.saga(amended.saga_id)
+    if target is None:
+        return Stale(f"the log holds no saga {amended.saga_id!r} to amend")
+    found = (target.epoch, target.count, target.amendments)
+    seen = (amended.epoch, amended.count, amended.amendments)
+    if found != seen:
+        return Stale(f"saga {amended.saga_id!r} is at (epoch, records, amending records) {found}, the writer saw {seen}")
+    return None

@@ -125,5 +125,7 @@ def _judge_amended(amended: Amended, lookup: Lookup) -> Stale | None:
     found = (target.epoch, target.count, target.amendments)
     seen = (amended.epoch, amended.count, amended.amendments)
     if found != seen:
-        return Stale(f"saga {amended.saga_id!r} is at (epoch, records, amending records) {found}, the writer saw {seen}")
+        return Stale(
+            f"saga {amended.saga_id!r} is at (epoch, records, amending records) {found}, the writer saw {seen}"
+        )
     return None

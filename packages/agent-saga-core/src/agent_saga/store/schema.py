@@ -1,0 +1,139 @@
+"""The tables of a log in SQLite, and how a file becomes one. Nothing here needs more than SQLite 3.40."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from agent_saga.errors import LogUnusable
+from agent_saga.machine.row import Row
+from agent_saga.model.records import FORMAT, FORMAT_MINOR
+from agent_saga.store.port import StoredRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+APPLICATION_ID: Final = 0x53414741
+"""`SAGA`: the SQLite `application_id` of a log."""
+
+TABLES: Final = (
+    "CREATE TABLE meta(name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE records(pos INTEGER PRIMARY KEY NOT NULL, saga TEXT NOT NULL, n INTEGER NOT NULL, "
+    "body BLOB NOT NULL, payload BLOB, hash BLOB NOT NULL)",
+    "CREATE UNIQUE INDEX records_by_saga ON records(saga, n)",
+    "CREATE TABLE sagas(saga TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL, key TEXT, incarnation INTEGER NOT NULL, "
+    "state TEXT NOT NULL, owner TEXT, epoch INTEGER NOT NULL, on_crash TEXT NOT NULL, opened_at INTEGER NOT NULL, "
+    "due_at INTEGER, work INTEGER NOT NULL, human INTEGER NOT NULL, sealed INTEGER NOT NULL, amends TEXT, "
+    "head BLOB NOT NULL, count INTEGER NOT NULL, amendments INTEGER NOT NULL, leaf INTEGER) WITHOUT ROWID",
+    "CREATE INDEX sagas_unsealed ON sagas(saga) WHERE sealed = 0",
+    "CREATE INDEX sagas_for_humans ON sagas(saga) WHERE human > 0",
+    "CREATE INDEX sagas_amending ON sagas(amends) WHERE amends IS NOT NULL",
+    "CREATE UNIQUE INDEX sagas_by_leaf ON sagas(leaf) WHERE leaf IS NOT NULL",
+    "CREATE TABLE keys(key TEXT PRIMARY KEY NOT NULL, saga TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
+    "CREATE TRIGGER records_keep BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
+)
+
+ROW_COLUMNS: Final = (
+    "saga, name, key, incarnation, state, owner, epoch, on_crash, opened_at, due_at, work, human, sealed, amends, "
+    "head, count, amendments, leaf"
+)
+
+
+def create_file(path: Path, *, vfs: str | None = None) -> None:
+    """Make a new, empty log at `path`, unless somebody else made one meanwhile.
+
+    The file is built under a hidden name and linked into place, so a log is never seen half made.
+
+    Raises:
+        LogUnusable: leftovers of a lost log are in the way.
+        OSError, apsw.Error: it could not be made.
+    """
+    for leftover in (Path(f"{path}-wal"), Path(f"{path}-shm")):
+        if leftover.exists():
+            if path.exists():
+                return  # Another process made the log, and uses it already.
+            raise LogUnusable(
+                f"there is no log at {path}, and {leftover.name} of a lost one lies beside it; SQLite would mix the two: "
+                "bring the log back, or move that file away"
+            )
+    hidden = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
+    try:
+        os.close(os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        _fill(hidden, vfs)
+        with contextlib.suppress(FileExistsError):
+            os.link(hidden, path)
+    finally:
+        for name in (hidden, Path(f"{hidden}-wal"), Path(f"{hidden}-shm"), Path(f"{hidden}-journal")):
+            name.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _fill(path: Path, vfs: str | None) -> None:
+    connection = apsw.Connection(str(path), vfs=vfs, flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        run = connection.execute
+        run("PRAGMA synchronous=FULL")
+        run("BEGIN IMMEDIATE")
+        run(f"PRAGMA application_id={APPLICATION_ID}")
+        for statement in TABLES:
+            run(statement)
+        meta = {"format": str(FORMAT), "minor": str(FORMAT_MINOR), "log": secrets.token_hex(16), "sync": "0"}
+        connection.executemany("INSERT INTO meta VALUES(?, ?)", meta.items())
+        run("COMMIT")
+        run("PRAGMA journal_mode=wal")
+    finally:
+        connection.close()
+
+
+def check_schema(connection: apsw.Connection, location: str) -> str:
+    """Check that a file is a log that this version can read; return the log's id.
+
+    Raises:
+        LogUnusable: it is not.
+        apsw.Error: SQLite cannot read it.
+    """
+    found = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if connection.pragma("application_id") != APPLICATION_ID or not {"meta", "records", "sagas", "keys"} <= found:
+        raise LogUnusable(f"{location} is an SQLite database, and not a log of agent-saga")
+    meta = {str(name): str(value) for name, value in connection.execute("SELECT name, value FROM meta")}
+    if meta.get("format") != str(FORMAT) or "log" not in meta:
+        raise LogUnusable(
+            f"{location} has log format {meta.get('format', 'unknown')}; this version of agent-saga knows format {FORMAT}: "
+            "use a newer version"
+        )
+    return meta["log"]
+
+
+def schema_damage(connection: apsw.Connection) -> str | None:
+    """Return what differs from the schema of a log, or None."""
+    found = {
+        str(sql)
+        for (sql,) in connection.execute(
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%'"
+        )
+    }
+    missing = [statement.split("(")[0].split(" ON ")[0] for statement in TABLES if statement not in found]
+    if missing:
+        return f"the schema differs at: {', '.join(missing)}"
+    return f"the schema has {len(found) - len(TABLES)} objects more than a log" if len(found) != len(TABLES) else None
+
+
+def stored_row(values: Sequence[object]) -> StoredRow:
+    """Return the row in the columns `ROW_COLUMNS`."""
+    (saga, name, key, incarnation, state, owner, epoch, on_crash, opened_at, due_at, work, human, sealed, amends,
+     head, count, amendments, leaf) = values  # fmt: skip
+    row = Row(
+        name=name, key=key, incarnation=incarnation, state=state, owner=owner, epoch=epoch, on_crash=on_crash,
+        opened_at=opened_at, due_at=due_at, work=work, human=human, sealed=sealed == 1 if sealed in (0, 1) else sealed, amends=amends,
+    )  # type: ignore[arg-type]  # fmt: skip  # SQLite's values: `load` and `verify` compare each with the fold.
+    return StoredRow(saga_id=saga, row=row, head=head, count=count, amendments=amendments, leaf=leaf)  # type: ignore[arg-type]

@@ -1,0 +1,270 @@
+"""A log in one SQLite file, through apsw; docs/log-format.md describes the file."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Final
+
+import apsw
+
+from agent_saga.errors import CorruptLog, LogFailed, LogMissing
+from agent_saga.store.connection import WAIT_S, WAIT_TO_READ_S, check_place, connect, translated
+from agent_saga.store.owners import Owners
+from agent_saga.store.port import StoredRecord, StoredRow
+from agent_saga.store.schema import ROW_COLUMNS, schema_damage, stored_row
+from agent_saga.store.sqlite_writer import SqliteWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from agent_saga.store.owners import DeadProcess
+    from agent_saga.store.port import Item, Query, Verdict
+
+_SELECT_ROW: Final = f"SELECT {ROW_COLUMNS} FROM sagas WHERE saga = ?"  # noqa: S608 - constant.
+_SELECT_KEY: Final = f"SELECT {ROW_COLUMNS} FROM sagas WHERE saga = (SELECT saga FROM keys WHERE key = ?)"  # noqa: S608
+_SELECT_CHAIN: Final = (
+    "SELECT pos, saga, n, body, payload, hash FROM records WHERE saga = ? AND n > ? ORDER BY n LIMIT ?"
+)
+_SELECT_TAIL: Final = "SELECT pos, saga, n, body, payload, hash FROM records WHERE pos > ? ORDER BY pos LIMIT ?"
+_SELECT_AMENDING: Final = (
+    "SELECT sagas.saga FROM sagas LEFT JOIN records ON records.saga = sagas.saga AND records.n = 1 "
+    "WHERE sagas.amends = ? ORDER BY records.pos, sagas.saga"
+)
+
+_open_logs: Final[weakref.WeakSet[SqliteLog]] = weakref.WeakSet()
+_inherited: Final[list[object]] = []
+
+
+class SqliteLog:
+    """See LogStore.
+
+    Nothing is opened before the first call that needs it, and no file is made before the first `append` or `owner`.
+    Reads and commits have a connection each, so that a reader does not wait for a commit.
+
+    Args:
+        path: the file, absolute.
+        create: make it when it is missing, with the first record; until then the log reads as empty.
+        allow_fs: accept a network or shared file system.
+        vfs: the SQLite VFS to use, for tests.
+        wait_s: how long a commit waits for other writers before the log fails.
+    """
+
+    def __init__(
+        self, path: Path, *, create: bool, allow_fs: bool = False, vfs: str | None = None, wait_s: float = WAIT_S
+    ) -> None:
+        self.location = str(path)
+        self._path, self._create, self._allow_fs, self._vfs, self._wait_s = path, create, allow_fs, vfs, wait_s
+        self._owners = Owners(path.with_name(path.name + "-owners"))
+        self._closed = False
+        self._start_afresh()
+        check_place(path, create=create, allow_fs=allow_fs)
+        _open_logs.add(self)
+
+    def _start_afresh(self) -> None:
+        self._pid = os.getpid()
+        self._failed: LogFailed | None = None
+        self._writer: SqliteWriter | None = None
+        self._reader: apsw.Connection | None = None
+        self._mark_said = ""
+        self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: keep what was inherited referenced and untouched; the next use opens anew."""
+        _inherited.append((self._writer, self._reader, self._write_lock, self._read_lock))
+        _immortal(_inherited[-1])
+        self._owners.drop_after_fork()
+        if self._writer is not None:
+            self._writer.drop_after_fork()
+        self._start_afresh()
+
+    def append(self, items: Sequence[Item], *, durable: bool) -> list[Verdict]:
+        """See LogStore.append."""
+        if self._pid != os.getpid():  # A fork in C, past the hooks of Python.
+            self.leave_to_parent()
+        with self._write_lock:
+            writer = self._writer or self._open_writer()
+            try:
+                return writer.append(items, durable=durable)
+            except LogFailed as failure:
+                self._failed = failure
+                raise
+
+    def _open_writer(self) -> SqliteWriter:
+        self._check_usable()
+        try:
+            writer = SqliteWriter.open(
+                self._path, create=self._create, allow_fs=self._allow_fs, vfs=self._vfs, wait_s=self._wait_s
+            )
+        except LogFailed as failure:
+            self._failed = failure
+            raise
+        except (apsw.Error, OSError) as error:
+            self._failed = LogFailed(f"the log {self._path} cannot be opened for writing: {error}")
+            raise self._failed from error
+        self._writer = writer
+        return writer
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise LogFailed(f"the log {self._path} was closed")
+        if self._failed is not None:
+            raise LogFailed(f"the log {self._path} takes no records since: {self._failed}")
+
+    def sync(self) -> None:
+        """See LogStore.sync."""
+        if self._pid != os.getpid():
+            self.leave_to_parent()
+        with self._write_lock:
+            if self._writer is None:
+                return
+            try:
+                self._writer.sync()
+            except LogFailed as failure:
+                self._failed = failure
+                raise
+
+    def owner(self) -> str:
+        """See LogStore.owner."""
+        if self._pid != os.getpid():
+            self.leave_to_parent()
+        with self._write_lock:
+            self._check_usable()
+            return self._owners.token()
+
+    def prove_dead(self, owner: str) -> DeadProcess | None:
+        """See LogStore.prove_dead."""
+        return self._owners.prove_dead(owner)
+
+    def row(self, saga_id: str) -> StoredRow | None:
+        """See LogStore.row."""
+        found = self._read(_SELECT_ROW, (saga_id,))
+        return stored_row(found[0]) if found else None
+
+    def row_of_key(self, key: str) -> StoredRow | None:
+        """See LogStore.row_of_key."""
+        found = self._read(_SELECT_KEY, (key,))
+        return stored_row(found[0]) if found else None
+
+    def rows(self, query: Query) -> list[StoredRow]:
+        """See LogStore.rows."""
+        return [stored_row(values) for values in self._read(*_rows_query(query))]
+
+    def records(self, saga_id: str, *, after_n: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        """See LogStore.records."""
+        return [_stored_record(values) for values in self._read(_SELECT_CHAIN, (saga_id, after_n, limit))]
+
+    def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
+        """See LogStore.tail."""
+        return [_stored_record(values) for values in self._read(_SELECT_TAIL, (after_pos, limit))]
+
+    def amendments(self, saga_id: str) -> list[str]:
+        """See LogStore.amendments."""
+        return [str(found) for (found,) in self._read(_SELECT_AMENDING, (saga_id,))]
+
+    def verify(self) -> Iterator[str]:
+        """See LogStore.verify."""
+        with self._read_lock:
+            connection = self._open_reader()
+            damage = None if connection is None else schema_damage(connection)
+        if connection is None:
+            return
+        if damage is not None:
+            raise CorruptLog(damage)
+        yield "schema: tables, indexes and triggers as they were made"
+        yield self._mark_said
+
+    def _read(self, sql: str, bindings: tuple[object, ...]) -> list[tuple[object, ...]]:
+        """Return all rows of one query; the snapshot it needs lives no longer."""
+        if self._pid != os.getpid():
+            self.leave_to_parent()
+        with self._read_lock:
+            connection = self._open_reader()
+            if connection is None:
+                return []
+            try:
+                return connection.execute(sql, bindings).fetchall()
+            except apsw.Error as error:
+                raise translated(error, self._path, WAIT_TO_READ_S) from error
+
+    def _open_reader(self) -> apsw.Connection | None:
+        """Return the connection for reads, or None while the log is not made."""
+        if self._reader is None:
+            if self._closed:
+                raise LogFailed(f"the log {self._path} was closed")
+            if not check_place(self._path, create=self._create, allow_fs=self._allow_fs):
+                return None
+            self._reader, _, self._mark_said = connect(self._path, vfs=self._vfs, wait_s=WAIT_TO_READ_S)
+        return self._reader
+
+    def open_now(self) -> None:
+        """Open the log for reading now instead of at the first read.
+
+        Raises:
+            StoreError: it cannot be opened, is no log, or is behind its mark.
+        """
+        with self._read_lock:
+            if self._open_reader() is None:
+                raise LogMissing(f"there is no log at {self._path}")
+
+    def close(self) -> None:
+        """See LogStore.close."""
+        if self._pid != os.getpid():
+            self.leave_to_parent()
+        with self._write_lock, self._read_lock:
+            self._closed = True
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+            writer, self._writer = self._writer, None
+            try:
+                if writer is not None:
+                    writer.close(failed=self._failed is not None)
+            finally:
+                self._owners.give_back()
+
+
+def _rows_query(query: Query) -> tuple[str, tuple[object, ...]]:
+    where: list[str] = []
+    bindings: list[object] = []
+    if query.unsealed:
+        where.append("sealed = 0")
+    if query.needs_human:
+        where.append("human > 0")
+    if not query.amendments:
+        where.append("amends IS NULL")
+    if query.states is not None:
+        where.append(f"state IN ({', '.join('?' * len(query.states))})")
+        bindings += query.states
+    if query.name is not None:
+        where.append("name = ?")
+        bindings.append(query.name)
+    if query.after is not None:
+        where.append("saga > ?" if query.unsealed else "saga < ?")
+        bindings.append(query.after)
+    condition = f"WHERE {' AND '.join(where)} " if where else ""
+    order = "ASC" if query.unsealed else "DESC"
+    sql = f"SELECT {ROW_COLUMNS} FROM sagas {condition}ORDER BY saga {order} LIMIT ?"  # noqa: S608 - constants.
+    return sql, (*bindings, query.limit)
+
+
+def _stored_record(values: tuple[object, ...]) -> StoredRecord:
+    pos, saga_id, n, body, payload, digest = values
+    return StoredRecord(pos=pos, saga_id=saga_id, n=n, body=body, payload=payload, hash=digest)  # type: ignore[arg-type]
+
+
+def _immortal(thing: object) -> None:
+    """Keep an object for good, past the end of the interpreter: closing an inherited connection is not ours to do."""
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _after_fork_in_child() -> None:
+    for log in list(_open_logs):
+        log.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

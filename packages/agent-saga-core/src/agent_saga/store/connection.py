@@ -56,14 +56,12 @@ def check_place(path: Path, *, create: bool, allow_fs: bool) -> bool:
     return True
 
 
-def connect(path: Path, *, vfs: str | None, wait_s: float) -> tuple[apsw.Connection, str, str]:
-    """Return a connection to an existing log, the log's id, and what its mark said.
+def connect(path: Path, *, vfs: str | None, wait_s: float) -> tuple[apsw.Connection, str]:
+    """Return a connection to an existing log, and the log's id.
 
     Raises:
         StoreError: it cannot be opened, is no log, or is behind its mark.
     """
-    # The mark is read first: a live writer moves the log on, then the mark, so what we then find is never behind it.
-    mark = read_mark(mark_path(path))
     connection: apsw.Connection | None = None
     try:
         connection = _open(path, vfs)
@@ -71,15 +69,26 @@ def connect(path: Path, *, vfs: str | None, wait_s: float) -> tuple[apsw.Connect
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_handler(_patience(wait_s))
         log = check_schema(connection, str(path))
-        last = int(str(connection.execute("SELECT coalesce(max(pos), 0) FROM records").get))
-        said = check_mark(mark, log=log, last=last)
+        check_tail(connection, path, log=log)
     except apsw.Error as error:
         _close(connection)
         raise translated(error, path, wait_s) from error
     except BaseException:
         _close(connection)
         raise
-    return connection, log, said
+    return connection, log
+
+
+def check_tail(connection: apsw.Connection, path: Path, *, log: str) -> str:
+    """Compare the log with its mark; return what was checked, in one line.
+
+    Raises:
+        CorruptLog: the log is behind its mark.
+    """
+    # The mark is read first: a live writer moves the log on, then the mark, so what we then find is never behind it.
+    mark = read_mark(mark_path(path))
+    last = connection.execute("SELECT coalesce(max(pos), 0) FROM records").get
+    return check_mark(mark, log=log, last=int(str(last)))
 
 
 def mark_path(path: Path) -> Path:
@@ -89,7 +98,7 @@ def mark_path(path: Path) -> Path:
 
 def _open(path: Path, vfs: str | None) -> apsw.Connection:
     if not os.access(path.parent, os.W_OK) and not path.with_name(path.name + "-wal").exists():
-        # SQLite reads a WAL database only where it can make its shared memory, except one that it is told not to change.
+        # SQLite reads a WAL database only where it can make its shared memory, or where nobody can change the file.
         name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return apsw.Connection(f"file:{name}?immutable=1", vfs=vfs, flags=flags)
@@ -130,7 +139,5 @@ def translated(error: apsw.Error, path: Path, wait_s: float) -> StoreError:
     if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.ReadOnlyError | apsw.AuthError):
         return LogUnusable(f"{path} cannot be opened: {error}")
     if isinstance(error, apsw.SQLError):
-        return LogUnusable(
-            f"{path} is an SQLite database, and not a log of agent-saga that this version knows ({error})"
-        )
+        return LogUnusable(f"{path} is an SQLite database, and no log that this version knows ({error})")
     return LogFailed(f"{path} cannot be read: {type(error).__name__}: {error}")

@@ -7,8 +7,25 @@ from pathlib import Path
 from typing import Final
 
 _SHARED: Final = frozenset(
-    "9p acfs afs beegfs ceph cifs coda drvfs fuseblk gfs2 glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs prl_fs "
-    "pvfs2 smb2 smb3 smbfs vboxsf virtiofs vmhgfs".split()
+    (
+        *(
+            "9p",
+            "acfs",
+            "afs",
+            "beegfs",
+            "ceph",
+            "cifs",
+            "coda",
+            "drvfs",
+            "fuse",
+            "fuseblk",
+            "gfs2",
+            "glusterfs",
+            "gpfs",
+        ),
+        *("lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "prl_fs", "pvfs2", "smb2", "smb3", "smbfs", "vboxsf"),
+        *("virtiofs", "vmhgfs"),
+    )
 )
 _MOUNTS: Final = "/proc/self/mountinfo"
 
@@ -26,7 +43,7 @@ def shared_file_system(directory: Path, *, mounts: str | None = None) -> str | N
         except OSError:
             return None
     kind = _type_of(os.path.realpath(directory), mounts)
-    return kind if kind in _SHARED or kind == "fuse" or kind.startswith("fuse.") else None
+    return kind if kind in _SHARED or kind.startswith("fuse.") else None
 
 
 def _type_of(place: str, mounts: str) -> str:

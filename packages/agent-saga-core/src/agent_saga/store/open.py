@@ -33,7 +33,7 @@ def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
         return MemoryLog()
     if url.startswith(("postgresql:", "postgres:")):
         raise LogUnusable("a log in PostgreSQL needs the package agent-saga-postgres: pip install agent-saga-postgres")
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", url) and not os.path.exists(url):
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", url) and not Path(url).exists():
         raise LogUnusable(f"{url!r} names no log: use a path, `memory:`, or a postgresql:// URL")
     if not url or "\0" in url:
         raise LogUnusable(f"{url!r} is no path")

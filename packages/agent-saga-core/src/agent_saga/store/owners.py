@@ -10,7 +10,6 @@ lock lives as long as the parent or such a child does: the rule errs on the side
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -152,16 +151,14 @@ def _publish(directory: Path, name: str) -> int:
     fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(
-            fd, f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%dT%H:%M:%S%z')}\n".encode()
-        )
+        since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        os.write(fd, f"pid {os.getpid()} on {socket.gethostname()} since {since}\n".encode())
         os.link(hidden, directory / name)  # Never overwrites, unlike rename.
     except BaseException:
         os.close(fd)
         raise
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(hidden)
+        hidden.unlink(missing_ok=True)
     return fd
 
 
@@ -175,6 +172,6 @@ def _try_lock(fd: int) -> bool:
 
 def _is_at(fd: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False

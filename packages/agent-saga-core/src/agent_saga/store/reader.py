@@ -149,9 +149,7 @@ def fold(records: Iterator[Checked], saga_id: str, amending: frozenset[str]) -> 
 
 def _check_amends(record: AnyRecord, saga_id: str) -> None:
     if isinstance(record, SagaOpened) and record.amends != saga_id:
-        raise CorruptLog(
-            f"its row says that it amends {saga_id!r}, its first record does not", saga_id=record.saga, n=1
-        )
+        raise CorruptLog(f"its row says that it amends {saga_id!r}, its records do not", saga_id=record.saga, n=1)
 
 
 def advance(view: SagaView | None, record: AnyRecord, values: Mapping[str, str]) -> SagaView:

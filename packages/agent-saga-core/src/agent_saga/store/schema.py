@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 
@@ -23,13 +23,13 @@ APPLICATION_ID: Final = 0x53414741
 
 TABLES: Final = (
     "CREATE TABLE meta(name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE records(pos INTEGER PRIMARY KEY NOT NULL, saga TEXT NOT NULL, n INTEGER NOT NULL, "
-    "body BLOB NOT NULL, payload BLOB, hash BLOB NOT NULL)",
+    """CREATE TABLE records(pos INTEGER PRIMARY KEY NOT NULL, saga TEXT NOT NULL, n INTEGER NOT NULL,
+  body BLOB NOT NULL, payload BLOB, hash BLOB NOT NULL)""",
     "CREATE UNIQUE INDEX records_by_saga ON records(saga, n)",
-    "CREATE TABLE sagas(saga TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL, key TEXT, incarnation INTEGER NOT NULL, "
-    "state TEXT NOT NULL, owner TEXT, epoch INTEGER NOT NULL, on_crash TEXT NOT NULL, opened_at INTEGER NOT NULL, "
-    "due_at INTEGER, work INTEGER NOT NULL, human INTEGER NOT NULL, sealed INTEGER NOT NULL, amends TEXT, "
-    "head BLOB NOT NULL, count INTEGER NOT NULL, amendments INTEGER NOT NULL, leaf INTEGER) WITHOUT ROWID",
+    """CREATE TABLE sagas(saga TEXT PRIMARY KEY NOT NULL, name TEXT NOT NULL, key TEXT, incarnation INTEGER NOT NULL,
+  state TEXT NOT NULL, owner TEXT, epoch INTEGER NOT NULL, on_crash TEXT NOT NULL, opened_at INTEGER NOT NULL,
+  due_at INTEGER, work INTEGER NOT NULL, human INTEGER NOT NULL, sealed INTEGER NOT NULL, amends TEXT,
+  head BLOB NOT NULL, count INTEGER NOT NULL, amendments INTEGER NOT NULL, leaf INTEGER) WITHOUT ROWID""",
     "CREATE INDEX sagas_unsealed ON sagas(saga) WHERE sealed = 0",
     "CREATE INDEX sagas_for_humans ON sagas(saga) WHERE human > 0",
     "CREATE INDEX sagas_amending ON sagas(amends) WHERE amends IS NOT NULL",
@@ -59,8 +59,8 @@ def create_file(path: Path, *, vfs: str | None = None) -> None:
             if path.exists():
                 return  # Another process made the log, and uses it already.
             raise LogUnusable(
-                f"there is no log at {path}, and {leftover.name} of a lost one lies beside it; SQLite would mix the two: "
-                "bring the log back, or move that file away"
+                f"there is no log at {path}, and {leftover.name} of a lost one lies beside it, which SQLite would mix "
+                "with a new one: bring the log back, or move that file away"
             )
     hidden = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
     try:
@@ -107,33 +107,41 @@ def check_schema(connection: apsw.Connection, location: str) -> str:
         raise LogUnusable(f"{location} is an SQLite database, and not a log of agent-saga")
     meta = {str(name): str(value) for name, value in connection.execute("SELECT name, value FROM meta")}
     if meta.get("format") != str(FORMAT) or "log" not in meta:
+        found_format = meta.get("format", "unknown")
         raise LogUnusable(
-            f"{location} has log format {meta.get('format', 'unknown')}; this version of agent-saga knows format {FORMAT}: "
-            "use a newer version"
+            f"{location} has log format {found_format}, and this version of agent-saga knows format {FORMAT}: "
+            "use the version that wrote it, or a newer one"
         )
     return meta["log"]
 
 
 def schema_damage(connection: apsw.Connection) -> str | None:
-    """Return what differs from the schema of a log, or None."""
-    found = {
-        str(sql)
-        for (sql,) in connection.execute(
-            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%'"
-        )
-    }
+    """Return what differs from the schema of a log, or None. SQLite's own objects (statistics) do not count."""
+    objects = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%'"
+    found = {str(sql) for (sql,) in connection.execute(objects)}
     missing = [statement.split("(")[0].split(" ON ")[0] for statement in TABLES if statement not in found]
     if missing:
         return f"the schema differs at: {', '.join(missing)}"
     return f"the schema has {len(found) - len(TABLES)} objects more than a log" if len(found) != len(TABLES) else None
 
 
-def stored_row(values: Sequence[object]) -> StoredRow:
-    """Return the row in the columns `ROW_COLUMNS`."""
-    (saga, name, key, incarnation, state, owner, epoch, on_crash, opened_at, due_at, work, human, sealed, amends,
-     head, count, amendments, leaf) = values  # fmt: skip
+def stored_row(values: Sequence[Any]) -> StoredRow:
+    """Return the row in the columns `ROW_COLUMNS`; `load` and `verify` compare each value with the fold."""
+    saga_id, name, key, incarnation, state, owner, epoch, on_crash, opened_at, due_at, work, human = values[:12]
+    sealed, amends, head, count, amendments, leaf = values[12:]
     row = Row(
-        name=name, key=key, incarnation=incarnation, state=state, owner=owner, epoch=epoch, on_crash=on_crash,
-        opened_at=opened_at, due_at=due_at, work=work, human=human, sealed=sealed == 1 if sealed in (0, 1) else sealed, amends=amends,
-    )  # type: ignore[arg-type]  # fmt: skip  # SQLite's values: `load` and `verify` compare each with the fold.
-    return StoredRow(saga_id=saga, row=row, head=head, count=count, amendments=amendments, leaf=leaf)  # type: ignore[arg-type]
+        name=name,
+        key=key,
+        incarnation=incarnation,
+        state=state,
+        owner=owner,
+        epoch=epoch,
+        on_crash=on_crash,
+        opened_at=opened_at,
+        due_at=due_at,
+        work=work,
+        human=human,
+        sealed=sealed == 1 if sealed in {0, 1} else sealed,
+        amends=amends,
+    )
+    return StoredRow(saga_id=saga_id, row=row, head=head, count=count, amendments=amendments, leaf=leaf)

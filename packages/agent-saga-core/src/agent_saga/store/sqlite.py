@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from agent_saga.errors import CorruptLog, LogFailed, LogMissing
-from agent_saga.store.connection import WAIT_S, WAIT_TO_READ_S, check_place, connect, translated
+from agent_saga.store.connection import WAIT_S, WAIT_TO_READ_S, check_place, check_tail, connect, translated
 from agent_saga.store.owners import Owners
 from agent_saga.store.port import StoredRecord, StoredRow
 from agent_saga.store.schema import ROW_COLUMNS, schema_damage, stored_row
@@ -68,7 +68,7 @@ class SqliteLog:
         self._failed: LogFailed | None = None
         self._writer: SqliteWriter | None = None
         self._reader: apsw.Connection | None = None
-        self._mark_said = ""
+        self._log = ""
         self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
 
     def leave_to_parent(self) -> None:
@@ -168,13 +168,17 @@ class SqliteLog:
         """See LogStore.verify."""
         with self._read_lock:
             connection = self._open_reader()
-            damage = None if connection is None else schema_damage(connection)
-        if connection is None:
-            return
+            if connection is None:
+                return
+            try:
+                damage = schema_damage(connection)
+                tail = check_tail(connection, self._path, log=self._log)
+            except apsw.Error as error:
+                raise translated(error, self._path, WAIT_TO_READ_S) from error
         if damage is not None:
             raise CorruptLog(damage)
         yield "schema: tables, indexes and triggers as they were made"
-        yield self._mark_said
+        yield tail
 
     def _read(self, sql: str, bindings: tuple[object, ...]) -> list[tuple[object, ...]]:
         """Return all rows of one query; the snapshot it needs lives no longer."""
@@ -196,7 +200,7 @@ class SqliteLog:
                 raise LogFailed(f"the log {self._path} was closed")
             if not check_place(self._path, create=self._create, allow_fs=self._allow_fs):
                 return None
-            self._reader, _, self._mark_said = connect(self._path, vfs=self._vfs, wait_s=WAIT_TO_READ_S)
+            self._reader, self._log = connect(self._path, vfs=self._vfs, wait_s=WAIT_TO_READ_S)
         return self._reader
 
     def open_now(self) -> None:

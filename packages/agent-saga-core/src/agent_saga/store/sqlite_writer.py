@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 import msgspec
@@ -39,8 +39,8 @@ _INSERT_SAGA: Final = (
 )
 _UPDATE_HEAD: Final = "UPDATE sagas SET head = ?, count = ? WHERE saga = ?"
 _UPDATE_ROW: Final = (
-    "UPDATE sagas SET state = ?, owner = ?, epoch = ?, due_at = ?, work = ?, human = ?, sealed = ?, leaf = ?, head = ?, "
-    "count = ? WHERE saga = ?"
+    "UPDATE sagas SET state = ?, owner = ?, epoch = ?, due_at = ?, work = ?, human = ?, sealed = ?, leaf = ?, "
+    "head = ?, count = ? WHERE saga = ?"
 )
 _UPDATE_AMENDMENTS: Final = "UPDATE sagas SET amendments = ? WHERE saga = ?"
 _PUT_KEY: Final = "INSERT INTO keys(key, saga) VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET saga = excluded.saga"
@@ -83,7 +83,7 @@ class SqliteWriter:
         """
         if not check_place(path, create=create, allow_fs=allow_fs):
             create_file(path, vfs=vfs)
-        connection, log, _ = connect(path, vfs=vfs, wait_s=wait_s)
+        connection, log = connect(path, vfs=vfs, wait_s=wait_s)
         if connection.readonly("main"):
             connection.close()
             raise LogFailed(f"the log {path} is read-only here")
@@ -143,14 +143,17 @@ class SqliteWriter:
     def _look_again(self) -> None:
         """Another connection has committed since: nothing that was known counts."""
         self._known.clear()
-        ((last, leaf),) = self._run("SELECT (SELECT max(pos) FROM records), (SELECT max(leaf) FROM sagas)").fetchall()
+        ((last, leaf),) = self._select("SELECT (SELECT max(pos) FROM records), (SELECT max(leaf) FROM sagas)")
         self._last_pos, self._next_leaf = last or 0, (leaf or 0) + 1
+
+    def _select(self, sql: str, bindings: tuple[str, ...] = ()) -> list[Any]:
+        return self._run(sql, bindings).fetchall()
 
     def saga(self, saga_id: str) -> Current | None:
         """See rules.Lookup.saga."""
         current = self._known.get(saga_id)
         if current is None:
-            found = self._run(_SELECT_CURRENT, (saga_id,)).fetchall()
+            found = self._select(_SELECT_CURRENT, (saga_id,))
             if not found:
                 return None
             if len(self._known) >= _CACHED_SAGAS_MAX:
@@ -160,7 +163,7 @@ class SqliteWriter:
 
     def newest(self, key: str) -> Current | None:
         """See rules.Lookup.newest."""
-        found = self._run("SELECT saga FROM keys WHERE key = ?", (key,)).fetchall()
+        found = self._select("SELECT saga FROM keys WHERE key = ?", (key,))
         if not found:
             return None
         saga = self.saga(found[0][0])

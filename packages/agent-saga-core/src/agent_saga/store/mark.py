@@ -17,6 +17,8 @@ from typing import Final
 
 from agent_saga.errors import CorruptLog
 
+UNCHECKED: Final = "not checked: "
+"""How a line of `LogStore.verify` begins that says what could not be checked."""
 _MAGIC: Final = "agent-saga-mark 1"
 _BYTES: Final = len(_MAGIC) + 1 + 32 + 1 + 36 + 1 + 20 + 1 + 20 + 1 + 8 + 1
 _NO_BOOT: Final = "-" * 36
@@ -73,9 +75,9 @@ def check_mark(mark: Mark | None, *, log: str, last: int) -> str:
         CorruptLog: the log is behind its mark.
     """
     if mark is None:
-        return "mark: missing or unreadable, so a lost tail of the log would not be noticed"
+        return f"{UNCHECKED}the end of the log: its mark is missing or unreadable"
     if mark.log != log:
-        return "mark: it belongs to another log, so a lost tail of this one would not be noticed"
+        return f"{UNCHECKED}the end of the log: the mark beside it belongs to another log"
     same_boot = mark.boot == boot_id() != _NO_BOOT
     expected = mark.written if same_boot else mark.durable
     if last < expected:
@@ -83,7 +85,7 @@ def check_mark(mark: Mark | None, *, log: str, last: int) -> str:
             f"it ends at position {last}, and had come to {expected}: its -wal file was lost or damaged, or an older "
             "copy was put in its place; bring the -wal back, or remove the -mark file to accept the loss"
         )
-    return f"mark: the log has come as far as its mark ({expected})"
+    return f"the end of the log: it has come as far as its mark ({expected})"
 
 
 class MarkWriter:

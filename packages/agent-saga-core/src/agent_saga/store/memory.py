@@ -173,8 +173,8 @@ class MemoryLog:
             return list(self._state.amending.get(saga_id, ()))
 
     def verify(self) -> Iterator[str]:
-        """See LogStore.verify. There is no file to check; keys are checked like everywhere."""
-        yield "no file: the log is in memory"
+        """See LogStore.verify."""
+        yield "the file: there is none, the log is in memory"
 
     def close(self) -> None:
         """See LogStore.close."""

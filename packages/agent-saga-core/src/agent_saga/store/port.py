@@ -205,7 +205,9 @@ class LogStore(Protocol):
         """Return the ids of the sagas that amend this one, in order of opening."""
 
     def verify(self) -> Iterator[str]:
-        """Check what only this store can check (derived rows' integrity, file); yields a line per thing checked.
+        """Check what only this store can check (its file, its schema); yields a line per thing checked.
+
+        A line that begins with `not checked: ` says what could not be checked.
 
         Raises:
             CorruptLog: at the first damage.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -107,49 +108,44 @@ def load(store: LogStore, saga_id: str) -> Loaded | None:
         if store.records(saga_id, limit=1) and store.row(saga_id) is None:
             raise CorruptLog("it has records and no row", saga_id=saga_id)
         return None
-    own = checked_records(store, saga_id, count=stored.count)
-    if not stored.amendments:
-        view, head = fold(own, saga_id, frozenset())
-    else:
-        amending = store.amendments(saga_id)
-        others = [checked_records(store, other) for other in amending]
-        facts = islice(heapq.merge(*others, key=_position), stored.amendments)
-        view, head = fold(heapq.merge(own, facts, key=_position), saga_id, frozenset(amending))
-    check_row(view, head, stored)
+    ((_, view),) = deque(history(store, stored), maxlen=1)
     return Loaded(view=view, row=stored)
+
+
+def history(store: LogStore, stored: StoredRow) -> Iterator[tuple[Checked, SagaView]]:
+    """Yield each record that a row counts, and the view after it (one view, which changes in place).
+
+    Args:
+        store: the log.
+        stored: a row of it; read before, so that its records are there for good.
+
+    Raises:
+        CorruptLog: a record, the chain or the row is damaged; the row is compared after the last record.
+    """
+    saga_id = stored.saga_id
+    records = checked_records(store, saga_id, count=stored.count)
+    amending: frozenset[str] = frozenset()
+    if stored.amendments:
+        others = store.amendments(saga_id)
+        facts = heapq.merge(*(checked_records(store, other) for other in others), key=_position)
+        records = heapq.merge(records, islice(facts, stored.amendments), key=_position)
+        amending = frozenset(others)
+    view: SagaView | None = None
+    head = GENESIS
+    for checked in records:
+        record, record_values = checked[1], checked[2]
+        if amending and record.saga in amending:
+            view = _advance_amended(view, record, record_values, saga_id)
+        else:
+            view, head = advance(view, record, record_values), checked[0].hash
+        yield checked, view
+    if view is None:
+        raise CorruptLog("it has a row and no records", saga_id=saga_id)
+    check_row(view, head, stored)
 
 
 def _position(checked: Checked) -> int:
     return checked[0].pos
-
-
-def fold(records: Iterator[Checked], saga_id: str, amending: frozenset[str]) -> tuple[SagaView, bytes]:
-    """Return the fold of a saga and the hash of its last record.
-
-    Args:
-        records: its records and those of its amendments, in order of position.
-        saga_id: the saga.
-        amending: ids of the sagas that amend it.
-
-    Raises:
-        CorruptLog: a record is damaged, or cannot follow those before it.
-    """
-    view: SagaView | None = None
-    head = GENESIS
-    for stored, record, values in records:
-        if stored.saga_id in amending:
-            _check_amends(record, saga_id)
-            view = _advance_amended(view, record, values)
-        else:
-            view, head = advance(view, record, values), stored.hash
-    if view is None:
-        raise CorruptLog("it has a row and no records", saga_id=saga_id)
-    return view, head
-
-
-def _check_amends(record: AnyRecord, saga_id: str) -> None:
-    if isinstance(record, SagaOpened) and record.amends != saga_id:
-        raise CorruptLog(f"its row says that it amends {saga_id!r}, its records do not", saga_id=record.saga, n=1)
 
 
 def advance(view: SagaView | None, record: AnyRecord, values: Mapping[str, str]) -> SagaView:
@@ -169,7 +165,9 @@ def advance(view: SagaView | None, record: AnyRecord, values: Mapping[str, str])
     raise CorruptLog("the first record is not `saga_opened`", saga_id=record.saga, n=record.n)
 
 
-def _advance_amended(view: SagaView | None, record: AnyRecord, values: Mapping[str, str]) -> SagaView:
+def _advance_amended(view: SagaView | None, record: AnyRecord, values: Mapping[str, str], saga_id: str) -> SagaView:
+    if isinstance(record, SagaOpened) and record.amends != saga_id:
+        raise CorruptLog(f"its row says that it amends {saga_id!r}, its records do not", saga_id=record.saga, n=1)
     if view is None:
         raise CorruptLog("it amends a saga that was not opened before it", saga_id=record.saga, n=record.n)
     try:

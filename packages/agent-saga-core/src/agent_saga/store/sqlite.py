@@ -33,6 +33,9 @@ _SELECT_AMENDING: Final = (
     "SELECT sagas.saga FROM sagas LEFT JOIN records ON records.saga = sagas.saga AND records.n = 1 "
     "WHERE sagas.amends = ? ORDER BY records.pos, sagas.saga"
 )
+_SELECT_STRAY_KEY: Final = (
+    "SELECT keys.key FROM keys LEFT JOIN sagas ON sagas.saga = keys.saga WHERE sagas.key IS NOT keys.key LIMIT 1"
+)
 
 _open_logs: Final[weakref.WeakSet[SqliteLog]] = weakref.WeakSet()
 _inherited: Final[list[object]] = []
@@ -172,12 +175,16 @@ class SqliteLog:
                 return
             try:
                 damage = schema_damage(connection)
+                stray = connection.execute(_SELECT_STRAY_KEY).get
                 tail = check_tail(connection, self._path, log=self._log)
             except apsw.Error as error:
                 raise translated(error, self._path, WAIT_TO_READ_S) from error
         if damage is not None:
             raise CorruptLog(damage)
-        yield "schema: tables, indexes and triggers as they were made"
+        if stray is not None:
+            raise CorruptLog(f"key {stray!r} is not the key of the saga that it names")
+        yield "the schema: tables, indexes and triggers as they were made"
+        yield "keys: each names a saga that has it"
         yield tail
 
     def _read(self, sql: str, bindings: tuple[object, ...]) -> list[tuple[object, ...]]:

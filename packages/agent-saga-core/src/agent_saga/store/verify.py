@@ -1,0 +1,182 @@
+"""Verifying a whole log: every record, chain, payload, position, derived row, key, leaf and amendment."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from agent_saga.errors import CorruptLog
+from agent_saga.machine.row import row_of
+from agent_saga.model.records import encode_body
+from agent_saga.store.mark import UNCHECKED
+from agent_saga.store.port import Query, StoredRow
+from agent_saga.store.reader import history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent_saga.store.port import LogStore
+
+_PAGE: Final = 500
+_CHECKED: Final = (
+    "chains: every record follows the one before it, by number and hash",
+    "bodies: each is in canonical form and names its own saga, number and position",
+    "payloads: each is there and equals its commitments",
+    "positions: none is missing",
+    "rows: each equals the fold of its records and amendments",
+    "keys: each newest saga of a key is found by it",
+    "leaves: sealed sagas, and no others, in the order of their sealing",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What a verification looked at, and found undamaged.
+
+    Attributes:
+        checked: what was checked, a line each.
+        unchecked: what could not be checked, a line each.
+    """
+
+    sagas: int
+    records: int
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+
+def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+    """Check everything in a log, up to the last position that it had at the beginning.
+
+    Args:
+        store: the log; live processes may write it meanwhile.
+        progress: called with records done and records in all, now and then.
+
+    Raises:
+        CorruptLog: at the first damage.
+
+    Limits:
+        Reads saga by saga, a page at a time; keeps 8 bytes for each sealed saga.
+    """
+    lines = list(store.verify())
+    last = last_position(store)
+    sagas = seen = done = 0
+    sealed_at = array("q")
+    for stored in all_rows(store):
+        at = 0
+        for (record, _, _), view in history(store, stored):
+            seen += record.saga_id == stored.saga_id and record.pos <= last
+            if at == 0 and view.ended and row_of(view).sealed:
+                at = record.pos
+        _note_leaf(sealed_at, stored, at, last)
+        _check_key(store, stored)
+        sagas, done = sagas + 1, done + stored.count
+        if progress is not None and sagas % _PAGE == 0:
+            progress(min(done, last), last)
+    if seen != last:
+        raise CorruptLog(f"{last - seen} of the positions 1 to {last} are in no saga's chain: records are missing")
+    _check_leaves(sealed_at)
+    if progress is not None:
+        progress(last, last)
+    own = tuple(line for line in lines if not line.startswith(UNCHECKED))
+    unchecked = tuple(line.removeprefix(UNCHECKED) for line in lines if line.startswith(UNCHECKED))
+    return VerifyReport(sagas=sagas, records=last, checked=_CHECKED + own, unchecked=unchecked)
+
+
+def last_position(store: LogStore) -> int:
+    """Return the last position of a log, 0 when it is empty; by bisection, so every store can tell."""
+    high = 1
+    while store.tail(after_pos=high - 1, limit=1):
+        high *= 2
+    low = high // 2  # There is a record at or after `low` (or none at all), and none at or after `high`.
+    while high - low > 1:
+        middle = (low + high) // 2
+        if store.tail(after_pos=middle - 1, limit=1):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def all_rows(store: LogStore) -> Iterator[StoredRow]:
+    """Yield every row that a log has when it begins, amendments included, newest first."""
+    after: str | None = None
+    while page := store.rows(Query(amendments=True, after=after, limit=_PAGE)):
+        yield from page
+        after = page[-1].saga_id
+
+
+def _note_leaf(sealed_at: array[int], stored: StoredRow, at: int, last: int) -> None:
+    """Keep where the saga of a leaf was sealed; leaves that came after the beginning are not looked at."""
+    leaf = stored.leaf
+    if leaf is None:
+        if at:
+            raise CorruptLog("it was sealed and has no leaf", saga_id=stored.saga_id)
+        return
+    if not isinstance(leaf, int) or at == 0:
+        raise CorruptLog("it has a leaf and was never sealed", saga_id=stored.saga_id)
+    if at > last:
+        return
+    if not 1 <= leaf <= last:
+        raise CorruptLog(f"leaf {leaf} cannot be", saga_id=stored.saga_id)
+    if leaf > len(sealed_at):
+        sealed_at.extend([0] * (leaf - len(sealed_at)))
+    if sealed_at[leaf - 1]:
+        raise CorruptLog(f"leaf {leaf} is given twice", saga_id=stored.saga_id)
+    sealed_at[leaf - 1] = at
+
+
+def _check_leaves(sealed_at: array[int]) -> None:
+    before = 0
+    for leaf, at in enumerate(sealed_at, start=1):
+        if at <= before:
+            reason = "is missing" if at == 0 else "is out of the order of sealing"
+            raise CorruptLog(f"leaf {leaf} {reason}")
+        before = at
+
+
+def _check_key(store: LogStore, stored: StoredRow) -> None:
+    key = stored.row.key
+    if key is None:
+        return
+    newest = store.row_of_key(key)
+    if newest is None or newest.row.key != key or newest.row.incarnation < stored.row.incarnation:
+        raise CorruptLog(f"key {key!r} does not lead to its newest saga", saga_id=stored.saga_id)
+    if newest.row.incarnation == stored.row.incarnation and newest.saga_id != stored.saga_id:
+        raise CorruptLog(f"key {key!r} has two sagas of one incarnation", saga_id=stored.saga_id)
+
+
+def leaf_bytes(stored: StoredRow) -> bytes:
+    """Return what a sealed saga is in the log's tree: compact JSON of id, head, count and outcome."""
+    return encode_body([stored.saga_id, stored.head.hex(), stored.count, stored.row.state])
+
+
+def root(store: LogStore) -> tuple[int, bytes]:
+    """Return the number of leaves and the root of the log's tree.
+
+    Source:
+        RFC 9162, section 2.1.1: Merkle Tree Hash with SHA-256, leaves in sealing order.
+
+    Raises:
+        CorruptLog: a leaf is missing. The leaves are not verified otherwise; see `verify`.
+    """
+    leaves = sorted(
+        (stored.leaf, hashlib.sha256(b"\0" + leaf_bytes(stored)).digest())
+        for stored in all_rows(store)
+        if stored.leaf is not None
+    )
+    if [leaf for leaf, _ in leaves] != list(range(1, len(leaves) + 1)):
+        raise CorruptLog("a leaf is missing")
+    return len(leaves), merkle_root([digest for _, digest in leaves])
+
+
+def merkle_root(level: list[bytes]) -> bytes:
+    """Return the root over leaf hashes. Pairing level by level gives the same tree as RFC 9162's recursive split."""
+    if not level:
+        return hashlib.sha256(b"").digest()
+    while len(level) > 1:
+        odd = [level[-1]] if len(level) % 2 else []
+        pairs = zip(level[::2], level[1::2], strict=False)
+        level = [hashlib.sha256(b"\1" + left + right).digest() for left, right in pairs] + odd
+    return level[0]

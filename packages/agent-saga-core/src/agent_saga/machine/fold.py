@@ -53,7 +53,12 @@ def apply(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
         view.state = next_saga_state(before, kind)
     view.count += 1
     view.changed_at = record.at
-    _HANDLERS[type(record)](view, record, values)
+    if view.amends is None or not isinstance(record, _ABOUT_STEPS):
+        _HANDLERS[type(record)](view, record, values)
+
+
+_ABOUT_STEPS: Final = r.Settled | r.LateOutcome | r.Probed | r.CompensationIntent | r.CompensationOutcome
+"""Facts that an amendment states about the steps of the saga that it amends."""
 
 
 def amend(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
@@ -63,7 +68,7 @@ def amend(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
         TransitionError: the record cannot follow.
     """
     view.amended += 1
-    if isinstance(record, r.Settled | r.LateOutcome | r.Probed | r.CompensationIntent | r.CompensationOutcome):
+    if isinstance(record, _ABOUT_STEPS):
         _HANDLERS[type(record)](view, record, values)
 
 
@@ -91,7 +96,9 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
         step.intent_n, step.intent_at = view.count, record.at
     else:
         if record.attempt != step.attempt + 1 or record.key != step.key or step.landed:
-            raise TransitionError(f"attempt {record.attempt} of step {record.step} cannot follow attempt {step.attempt}")
+            raise TransitionError(
+                f"attempt {record.attempt} of step {record.step} cannot follow attempt {step.attempt}"
+            )
         _move(step, "intent")
     step.tool, step.version, step.effect = record.tool, record.version, record.effect
     step.key, step.attempt, step.scope = record.key, record.attempt, record.scope
@@ -120,7 +127,9 @@ def _outcome(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> No
 def _read_only(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> None:
     if record.step != len(view.steps) + 1:
         raise TransitionError(f"step {record.step} cannot follow {len(view.steps)} steps")
-    step = StepView(saga_id=view.id, no=record.step, tool=record.tool or "", effect=Effect.READ_ONLY, scope=record.scope)
+    step = StepView(
+        saga_id=view.id, no=record.step, tool=record.tool or "", effect=Effect.READ_ONLY, scope=record.scope
+    )
     step.state = StepState.STANDING if record.state == "succeeded" else StepState.ABSENT
     step.kwargs = _kwargs(values, "kwargs.")
     step.intent_n = step.outcome_n = view.count
@@ -131,13 +140,20 @@ def _read_only(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> 
     view.steps[record.step] = step
 
 
+def _landed(step: StepView, record: r.Outcome | r.LateOutcome | r.Probed, values: Mapping[str, str]) -> None:
+    """Take over a known landing: its result, and the compensation bound from it."""
+    step.landed = True
+    step.result, step.exact = values.get("result", step.result), record.exact
+    if record.recipe is not None:
+        step.recipe = record.recipe
+    if record.bound:
+        step.compensation = _kwargs(values, "compensation.")
+
+
 def _answer(step: StepView, record: r.Outcome | r.LateOutcome, values: Mapping[str, str]) -> None:
     """Take over what an answer says about the effect."""
     if record.state == "succeeded":
-        step.landed = True
-        step.result, step.exact = values.get("result", step.result), record.exact
-        if record.bound:
-            step.compensation = _kwargs(values, "compensation.")
+        _landed(step, record, values)
     elif record.error is not None:
         step.error_type, step.error = record.error, values.get("error")
 
@@ -166,10 +182,7 @@ def _probed(view: SagaView, record: r.Probed, values: Mapping[str, str]) -> None
     _move(step, record.answer)
     step.reason = record.reason
     if record.answer == "landed":
-        step.landed = True
-        step.result, step.exact = values.get("result", step.result), record.exact
-        if record.bound:
-            step.compensation = _kwargs(values, "compensation.")
+        _landed(step, record, values)
 
 
 def _rollback_started(view: SagaView, record: r.RollbackStarted, _values: Mapping[str, str]) -> None:
@@ -197,7 +210,9 @@ def _compensation_intent(view: SagaView, record: r.CompensationIntent, values: M
 def _compensation_outcome(view: SagaView, record: r.CompensationOutcome, _values: Mapping[str, str]) -> None:
     step = _step(view, record.step)
     if record.attempt != step.compensation_attempts:
-        raise TransitionError(f"outcome of attempt {record.attempt}; the compensation is at {step.compensation_attempts}")
+        raise TransitionError(
+            f"outcome of attempt {record.attempt}; the compensation is at {step.compensation_attempts}"
+        )
     _move(step, record.state)
     step.verified, step.reason, step.next_at = record.verified, record.reason, record.next_at
 
@@ -244,7 +259,7 @@ def _scope_opened(view: SagaView, record: r.ScopeOpened, _values: Mapping[str, s
 
 def _scope_ended(view: SagaView, record: r.ScopeEnded, _values: Mapping[str, str]) -> None:
     scope = view.scopes.get(record.scope)
-    if scope is None or scope.outcome is not None:
+    if scope is None or scope.outcome == "rolled_back":
         raise TransitionError(f"scope {record.scope} is not open")
     scope.outcome = record.outcome
 

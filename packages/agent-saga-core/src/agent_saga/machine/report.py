@@ -9,6 +9,8 @@ from agent_saga.model.report import RollbackReport, StepReport
 from agent_saga.model.values import decode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent_saga.machine.view import SagaView, StepView
 
 Outcome = Literal["committed", "rolled_back", "suspended"]
@@ -67,14 +69,24 @@ def step_reason(step: StepView) -> str:
     return ""
 
 
-def report_of(view: SagaView, *, scope: int = 0, outcome: Outcome | None = None) -> RollbackReport:
+def report_of(
+    view: SagaView,
+    *,
+    scope: int = 0,
+    outcome: Outcome | None = None,
+    cause: str | None = None,
+    notes: Mapping[int, str] | None = None,
+) -> RollbackReport:
     """Return what is true of a saga, or of one scope of it.
 
     Args:
         view: the fold of the saga, amendments included.
         scope: 0 for the whole saga.
         outcome: how the scope ended; by default what the saga's state says.
+        cause: why it rolled back; by default what the saga's records say.
+        notes: what this process knows about steps beyond the records (a handler that is not loaded, say).
     """
+    notes = notes or {}
     if outcome is None:
         outcome = _outcome(view)
     buckets: dict[str, list[StepReport]] = {}
@@ -83,7 +95,8 @@ def report_of(view: SagaView, *, scope: int = 0, outcome: Outcome | None = None)
     for step in view.within(scope):
         bucket = bucket_of(view, step)
         if bucket is not None:
-            buckets.setdefault(bucket, []).append(step_report(step))
+            note = notes.get(step.no) if bucket != "compensated" else None
+            buckets.setdefault(bucket, []).append(step_report(step, reason=note))
             confirmed = confirmed and (bucket != "compensated" or step.verified is True)
         elif step.assumed and not step.read_only:
             assumed.append(step_report(step))
@@ -95,7 +108,7 @@ def report_of(view: SagaView, *, scope: int = 0, outcome: Outcome | None = None)
         verified=clean and confirmed and not assumed,
         **{bucket: tuple(steps) for bucket, steps in buckets.items()},
         assumed_absent=tuple(assumed),
-        cause=view.cause or None,
+        cause=cause or view.cause or None,
     )
 
 

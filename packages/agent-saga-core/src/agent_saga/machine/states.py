@@ -59,7 +59,11 @@ _STEP_FACTS: Final = (
 )
 
 SAGA_TRANSITIONS: Final[dict[tuple[SagaState, str], SagaState]] = {
-    **{(state, kind): state for state in (_S.OPEN, _S.ROLLING_BACK, _S.COMMITTED, _S.ROLLED_BACK) for kind in _STEP_FACTS},
+    **{
+        (state, kind): state
+        for state in (_S.OPEN, _S.ROLLING_BACK, _S.COMMITTED, _S.ROLLED_BACK)
+        for kind in _STEP_FACTS
+    },
     **{(_S.OPEN, kind): _S.OPEN for kind in ("decision", "intent", "scope_opened", "scope_ended", "replayed")},
     (_S.OPEN, "rollback_started"): _S.ROLLING_BACK,
     (_S.OPEN, "suspended"): _S.SUSPENDED,
@@ -87,6 +91,8 @@ STEP_TRANSITIONS: Final[dict[tuple[StepState, str], StepState]] = {
     (_T.IN_DOUBT, "succeeded"): _T.STANDING,
     (_T.IN_DOUBT, "failed"): _T.ABSENT,
     (_T.IN_DOUBT, "in_doubt"): _T.IN_DOUBT,
+    # An earlier attempt under the same key was found to have landed while this one ran.
+    **{(_T.STANDING, state): _T.STANDING for state in ("succeeded", "failed", "in_doubt")},
     # The answer of a call that was given up. A landing is never news to a step whose landing is known.
     **{(state, "late_in_doubt"): state for state in _T},
     **{(state, "late_failed"): state for state in _T},

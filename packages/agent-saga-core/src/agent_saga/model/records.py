@@ -22,9 +22,7 @@ GENESIS: Final = bytes(32)
 """The hash before the first record of a saga."""
 
 
-class Record(
-    msgspec.Struct, tag_field="kind", kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
-):
+class Record(msgspec.Struct, tag_field="kind", kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """What every body holds.
 
     Attributes:
@@ -129,6 +127,7 @@ class Outcome(Record, tag="outcome", kw_only=True):
         partial: a stream that was closed before it was exhausted.
         assumed: "no effect" was judged by the public table, not known.
         error: type of the exception.
+        recipe: how to compensate, where only the result could tell.
     """
 
     step: int
@@ -143,6 +142,7 @@ class Outcome(Record, tag="outcome", kw_only=True):
     scope: int = 0
     adapter: str | None = None
     call_id: str | None = None
+    recipe: Recipe | None = None
 
 
 class LateOutcome(Record, tag="late_outcome", kw_only=True):
@@ -154,6 +154,7 @@ class LateOutcome(Record, tag="late_outcome", kw_only=True):
     bound: bool = False
     exact: bool = True
     error: str | None = None
+    recipe: Recipe | None = None
 
 
 class Probed(Record, tag="probed", kw_only=True):
@@ -164,6 +165,7 @@ class Probed(Record, tag="probed", kw_only=True):
     reason: str = ""
     bound: bool = False
     exact: bool = True
+    recipe: Recipe | None = None
 
 
 class RollbackStarted(Record, tag="rollback_started", kw_only=True):

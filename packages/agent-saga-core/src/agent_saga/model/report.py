@@ -96,7 +96,9 @@ class RollbackReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serialisable data."""
-        buckets = {bucket: [step.to_dict() for step in getattr(self, bucket)] for bucket in (*BUCKETS, "assumed_absent")}
+        buckets = {
+            bucket: [step.to_dict() for step in getattr(self, bucket)] for bucket in (*BUCKETS, "assumed_absent")
+        }
         return {
             "saga_id": self.saga_id,
             "outcome": self.outcome,

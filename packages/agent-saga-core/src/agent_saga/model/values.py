@@ -49,7 +49,7 @@ class Encoded:
     opaque: bool = False
 
 
-class _Unstorable(Exception):  # noqa: N818 - internal signal, never leaves this module.
+class _Unstorable(Exception):
     """The value is cyclic, too deep or too wide."""
 
 
@@ -289,7 +289,7 @@ _UNTAG: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _path(text: str) -> PurePath:
-    from pathlib import Path  # noqa: PLC0415 - pathlib costs start-up time and paths are rare.
+    from pathlib import Path
 
     return Path(text)
 

@@ -1,0 +1,343 @@
+"""AgentKit: one object to declare tools, open sagas and ask what is promised."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
+
+from agent_saga.errors import DeclarationError, UndeclaredTool
+from agent_saga.runtime.declaration import Declarations, make_declaration, name_of
+from agent_saga.runtime.gate import IrreversibleAsks, check_approver
+from agent_saga.runtime.opening import Opening
+from agent_saga.runtime.process import drop_writer, writer_for
+from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compensator
+from agent_saga.runtime.saga import Limits
+from agent_saga.runtime.scope import ScopeEnvironment, Transaction
+from agent_saga.runtime.tool import make_wrapper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent_saga.model.effects import Effect
+    from agent_saga.runtime.declaration import Declaration
+    from agent_saga.runtime.gate import Policy
+    from agent_saga.runtime.writer import Writer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_LOG: Final = "./agent-saga.db"
+
+
+class AgentKit:
+    """Declares tools, opens sagas.
+
+    Args:
+        log: a path, `memory:` (which does not outlive the process) or the URL of another store; by default what
+            `AGENT_SAGA_LOG` names, else `./agent-saga.db`. Nothing is opened before the first record.
+        approver: who answers when a policy asks: a function of the call (sync or async) that returns True to let it
+            run; with None such calls are refused.
+        policies: asked in order before each effect, after the rule that irreversible calls need somebody's word.
+        allow_fs: accept a log on a network or shared file system, where locks may lie.
+    """
+
+    def __init__(
+        self,
+        log: str | os.PathLike[str] | None = None,
+        *,
+        approver: Callable[..., Any] | None = None,
+        policies: Iterable[Policy] = (),
+        allow_fs: bool = False,
+    ) -> None:
+        check_approver(approver)
+        self._log = os.fspath(log) if log is not None else os.environ.get("AGENT_SAGA_LOG", DEFAULT_LOG)
+        self._allow_fs = allow_fs
+        self._writer: Writer | None = None
+        self._writer_pid = 0
+        self.declarations: Final = Declarations()
+        self.environment: Final = ScopeEnvironment(
+            writer=self.writer,
+            declarations=self.declarations,
+            policies=(IrreversibleAsks(), *policies),
+            approver=approver,
+        )
+
+    @property
+    def log(self) -> str:
+        """The log's path or URL, as given."""
+        return self._log
+
+    def writer(self) -> Writer:
+        """Return this process's writer for the kit's log. For packages that extend agent-saga."""
+        if self._writer is None or self._writer_pid != os.getpid():
+            self._writer, self._writer_pid = writer_for(self._log, allow_fs=self._allow_fs), os.getpid()
+        return self._writer
+
+    def close(self) -> None:
+        """Make everything durable and close the log; the kit opens it again when it is used again."""
+        if self._writer is not None and self._writer_pid == os.getpid():
+            drop_writer(self._writer)
+        self._writer = None
+
+    # -- tools --------------------------------------------------------------------------------------------------
+
+    def declare(self, name: str, *, effect: str | Effect, **options: Any) -> Declaration:
+        """State what a tool does; for tools that a framework owns, by the name under which it calls them.
+
+        Args:
+            name: the tool.
+            effect: `read_only`, `reversible`, `compensable` or `irreversible`.
+            options: as of `wrap`.
+
+        Raises:
+            DeclarationError: it cannot work.
+        """
+        declaration = make_declaration(name, effect, **options)
+        self.declarations.add(declaration)
+        return declaration
+
+    def declare_read_only(self, *patterns: str) -> None:
+        """State that all tools whose names match one of these shell patterns have no effect."""
+        self.declarations.add_read_only(patterns)
+
+    def wrap(
+        self,
+        fn: Callable[P, R],
+        *,
+        effect: str | Effect,
+        name: str | None = None,
+        compensate: Binding | Callable[..., Any] | None = None,
+        probe: Callable[..., Any] | str | None = None,
+        no_effect_on: Iterable[type[BaseException]] = (),
+        in_doubt_on: Iterable[type[BaseException]] = (),
+        key_param: str | None = None,
+        identity: Iterable[str] | None = None,
+        resolves: Literal["same_identity", "same_tool"] = "same_identity",
+        resources: Iterable[str] = (),
+        timeout_s: float | None = None,
+        settle_s: float = 0.0,
+        retry: int = 0,
+        redact: Iterable[str] = (),
+        requires_saga: bool = False,
+        version: int = 1,
+    ) -> Callable[P, R]:
+        """Declare a function as a tool, and return it as one: bare outside of a saga, a step inside.
+
+        Args:
+            fn: sync or async function, generator or async generator.
+            effect: `read_only`, `reversible`, `compensable` or `irreversible`.
+            name: by default the function's own.
+            compensate: `compensator.bind(parameter="result.id", ...)`, or a function of the finished call (`kwargs`,
+                `result`, `key`) that returns `compensator.with_(...)`.
+            probe: `probe(key, kwargs)` asks the outside world and answers `Landed`, `NotLanded` or `Unknowable`.
+            no_effect_on: exceptions that mean that nothing happened.
+            in_doubt_on: exceptions that leave the effect in doubt, beyond the public table.
+            key_param: the parameter that receives the idempotency key, hidden from models; by default
+                `idempotency_key` where there is one.
+            identity: the arguments that make two calls the same one; by default all.
+            resolves: what a later success must share with a failure to resolve it, under a framework.
+            resources: what the call needs alone, as `account:{customer}`.
+            timeout_s: how long the call may take; after that it is in doubt.
+            settle_s: how long a request may still travel after its caller gave up.
+            retry: how often a failed call is tried again, under the same key.
+            redact: arguments whose values never reach the log.
+            requires_saga: refuse calls outside of a saga.
+            version: recorded with each call.
+
+        Raises:
+            DeclarationError: it cannot work; the message says what would.
+        """
+        declaration = make_declaration(
+            name or name_of(fn),
+            effect,
+            fn=fn,
+            compensate=compensate,
+            probe=probe,
+            no_effect_on=no_effect_on,
+            in_doubt_on=in_doubt_on,
+            key_param=key_param,
+            identity=identity,
+            resolves=resolves,
+            resources=resources,
+            timeout_s=timeout_s,
+            settle_s=settle_s,
+            retry=retry,
+            redact=redact,
+            requires_saga=requires_saga,
+            version=version,
+        )
+        self.declarations.add(declaration)
+        wrapper = make_wrapper(fn, declaration, self.environment)
+        wrapper.compensator = _compensator_of(declaration)  # type: ignore[attr-defined]
+        return cast("Callable[P, R]", wrapper)
+
+    def tool(self, *, effect: str | Effect, **options: Any) -> Callable[[Callable[P, R]], Any]:
+        """Return `wrap` as a decorator; the result also has `.compensator(parameter=path, ...)`."""
+        return lambda fn: self.wrap(fn, effect=effect, **options)
+
+    def require_declared(self, names: Iterable[str]) -> None:
+        """Check that all these tools are declared. For adapters, when they are set up.
+
+        Raises:
+            UndeclaredTool: some are not; the message lists all of them, in a block to paste.
+        """
+        missing = sorted({name for name in names if self.declarations.find(name) is None})
+        if missing:
+            lines = "\n".join(f"kit.declare({name!r}, effect=...)" for name in missing)
+            raise UndeclaredTool(
+                f"{len(missing)} tools are not declared. Decide what each of them does (read_only, reversible, "
+                f"compensable, irreversible) and add:\n{lines}"
+            )
+
+    # -- sagas --------------------------------------------------------------------------------------------------
+
+    def transaction(
+        self,
+        name: str,
+        *,
+        key: str | None = None,
+        on_crash: Literal["roll_back", "resume"] = "roll_back",
+        on_divergence: Literal["roll_back", "keep"] = "roll_back",
+        independent: bool = False,
+        deadline_s: float | None = None,
+        drain_s: float = 5.0,
+        rollback_timeout_s: float = 60.0,
+        suspend_ttl_s: float = 604_800.0,
+        on_busy: Literal["fail", "wait"] = "fail",
+        tags: Iterable[str] = (),
+        policies: Iterable[Policy] = (),
+    ) -> Transaction:
+        """Return a saga to enter with `with` or `async with`, or to put around a function.
+
+        Inside another saga it is a savepoint of that one: its rollback compensates its own steps only.
+
+        Args:
+            name: for people; any text.
+            key: names the saga by business identity: at most one runs at a time, a suspended or (with
+                `on_crash="resume"`) crashed one is resumed, a committed one replays, a rolled back one begins anew.
+            on_crash: what happens to the saga when its process dies.
+            on_divergence: what happens when a resumed run does not make all calls that stand.
+            independent: a saga of its own, also inside another one.
+            deadline_s: after this the saga is abandoned and rolled back by recovery; also how long `on_busy="wait"`
+                waits.
+            drain_s: how long calls that still run are waited for at the end.
+            rollback_timeout_s: how long a rollback goes on before it leaves the rest to recovery.
+            suspend_ttl_s: how long a suspended saga is left alone.
+            on_busy: whether to wait when the key is held elsewhere.
+            tags: for halts and lists.
+            policies: asked after those of the kit.
+
+        Raises:
+            SagaBusy: on entering: another live owner holds the key.
+            LogFailed: on entering or leaving: the log could not be written.
+            SagaRolledBack, RollbackIncomplete: on leaving; see DESIGN 4 and 5.
+        """
+        limits = Limits(drain_s=drain_s, rollback_timeout_s=rollback_timeout_s, suspend_ttl_s=suspend_ttl_s)
+        opening = Opening(
+            name=name,
+            key=key,
+            on_crash=on_crash,
+            on_divergence=on_divergence,
+            deadline_s=deadline_s,
+            on_busy=on_busy,
+            tags=tuple(tags),
+            limits=limits,
+        )
+        return Transaction(self.environment, opening, independent=independent, policies=tuple(policies))
+
+
+_TRAITS: Final = frozenset(Traits.__slots__) - {"verify"}
+
+
+def _compensator_of(declaration: Declaration) -> Callable[..., Any]:
+    """Return the `.compensator(...)` decorator of a tool."""
+
+    def compensator_for_tool(**given: Any) -> Callable[[Callable[..., Any]], Compensator[..., Any]]:
+        def register(fn: Callable[..., Any]) -> Compensator[..., Any]:
+            parameters = inspect.signature(fn).parameters
+            options = {
+                k: v for k, v in given.items() if k not in parameters and k in {"name", "version", "verify", *_TRAITS}
+            }
+            paths = {k: v for k, v in given.items() if k not in options}
+            options.setdefault("name", f"{declaration.name}.{name_of(fn)}")
+            handler = compensator(**options)(fn)
+            _attach(declaration, handler.bind(**paths))
+            return handler
+
+        return register
+
+    return compensator_for_tool
+
+
+def _attach(declaration: Declaration, binding: Binding) -> None:
+    checked = make_declaration(
+        declaration.name, declaration.effect, fn=declaration.source, compensate=binding, key_param=declaration.key_param
+    )
+    declaration.compensate = checked.compensate
+
+
+def compensator(
+    name: str | None = None,
+    *,
+    version: int = 1,
+    idempotent: bool = False,
+    safe_if_absent: bool = False,
+    verify: Callable[..., Any] | str | None = None,
+    lives_in: str | None = None,
+    valid_for_s: float | None = None,
+    timeout_s: float | None = None,
+    key_param: str | None = None,
+) -> Callable[[Callable[P, R]], Compensator[P, R]]:
+    """Register a compensator: a function of plain data that any process which imports it can run.
+
+    Args:
+        name: how the log names it; by default the function's own name.
+        version: major version; a log that recorded another one is not given to it.
+        idempotent: it may run again although an earlier attempt may have succeeded. So may one that takes the key.
+        safe_if_absent: it may run although the effect never happened.
+        verify: `verify(**same kwargs) -> bool` reads the world back.
+        lives_in: the place where the compensation lives.
+        valid_for_s: how long after the effect it works.
+        timeout_s: how long one attempt may take; after that it is in doubt.
+        key_param: the parameter that receives the compensation's key; by default `idempotency_key` where there is one.
+
+    Raises:
+        DeclarationError: another function has the name, or the options do not fit the function.
+    """
+    if callable(name):
+        raise DeclarationError("write @compensator() or @compensator('name'), with parentheses")
+    traits = Traits(
+        idempotent=idempotent,
+        safe_if_absent=safe_if_absent,
+        lives_in=lives_in,
+        valid_for_s=valid_for_s,
+        timeout_s=timeout_s,
+    )
+
+    def register(fn: Callable[P, R]) -> Compensator[P, R]:
+        return make_compensator(
+            fn, name or name_of(fn), version=version, key_param=key_param, verify=verify, traits=traits
+        )
+
+    return register
+
+
+_default: list[AgentKit] = []
+
+
+def default_kit() -> AgentKit:
+    """Return the kit of `saga_tool` and `saga_scope`, made on first use."""
+    if not _default:
+        _default.append(AgentKit())
+    return _default[0]
+
+
+def saga_tool(*, effect: str | Effect, **options: Any) -> Callable[[Callable[P, R]], Any]:
+    """Declare a function as a tool of the default kit. See `AgentKit.wrap`."""
+    return default_kit().tool(effect=effect, **options)
+
+
+def saga_scope(name: str, **options: Any) -> Transaction:
+    """Return a transaction of the default kit. See `AgentKit.transaction`."""
+    return default_kit().transaction(name, **options)

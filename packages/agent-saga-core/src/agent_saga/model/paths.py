@@ -1,0 +1,68 @@
+"""Paths such as `result.id` or `kwargs.items.0.sku`: from what a call took and returned to a compensation's kwargs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+ROOTS: Final = ("result", "kwargs", "args", "key")
+
+
+class PathMissing(LookupError):
+    """A path leads nowhere; the message names what was wanted and what was there."""
+
+
+def check(path: str) -> str:
+    """Return the path in its canonical spelling (`args.` becomes `kwargs.`).
+
+    Raises:
+        ValueError: it does not begin with a known root, or has an empty part.
+    """
+    root, *rest = path.split(".")
+    if root not in ROOTS or "" in rest or (root == "key" and rest):
+        raise ValueError(f"{path!r} is no path: it must be 'key', or begin with 'result' or 'kwargs.'")
+    if root in {"kwargs", "args"}:
+        if not rest:
+            raise ValueError(f"{path!r} must name an argument, as in 'kwargs.customer'")
+        return ".".join(["kwargs", *rest])
+    return path
+
+
+def resolve(path: str, roots: Mapping[str, Any]) -> Any:
+    """Return what `path` leads to: mapping keys, then attributes, then indexes of sequences.
+
+    Raises:
+        PathMissing: a part is not there.
+    """
+    root, *parts = path.split(".")
+    node = roots[root]
+    walked = root
+    for part in parts:
+        node = _enter(node, part, path, walked)
+        walked = f"{walked}.{part}"
+    return node
+
+
+def _enter(node: Any, part: str, path: str, walked: str) -> Any:
+    if isinstance(node, Mapping):
+        if part in node:
+            return node[part]
+        raise PathMissing(f"{path!r} was wanted, but {walked!r} has only {_names(node)}")
+    if isinstance(node, Sequence) and not isinstance(node, str | bytes) and part.lstrip("-").isdigit():
+        try:
+            return node[int(part)]
+        except IndexError:
+            raise PathMissing(f"{path!r} was wanted, but {walked!r} has {len(node)} items") from None
+    try:
+        return getattr(node, part)
+    except AttributeError:
+        raise PathMissing(f"{path!r} was wanted, but {walked!r} is {_describe(node)}") from None
+
+
+def _names(node: Mapping[Any, Any]) -> str:
+    names = [repr(name) for name in node]
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "no keys"
+
+
+def _describe(node: Any) -> str:
+    return "None" if node is None else f"a {type(node).__name__} without it"

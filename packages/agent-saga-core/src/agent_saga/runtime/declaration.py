@@ -1,0 +1,251 @@
+"""What a tool's owner states about it, checked where it is stated."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent_saga.errors import DeclarationError
+from agent_saga.model import paths
+from agent_saga.model.effects import Effect
+from agent_saga.model.records import Recipe
+from agent_saga.model.values import Encoded, encode
+from agent_saga.runtime.registry import KEY_PARAM, Binding, BoundCall, Compensator, register_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agent_saga.runtime.binder import Binder
+
+Resolves = Literal["same_identity", "same_tool"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Declaration:
+    """What is stated about one tool of a kit. See `AgentKit.declare` for the meaning of each field."""
+
+    name: str
+    effect: Effect
+    compensate: Binding | Callable[[CallView], BoundCall | None] | None = None
+    probe: str | None = None
+    no_effect_on: tuple[type[BaseException], ...] = ()
+    in_doubt_on: tuple[type[BaseException], ...] = ()
+    key_param: str | None = None
+    identity: tuple[str, ...] | None = None
+    resolves: Resolves = "same_identity"
+    resources: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    settle_s: float = 0.0
+    retry: int = 0
+    redact: tuple[str, ...] = ()
+    requires_saga: bool = False
+    version: int = 1
+    binder: Binder | None = None
+    source: Callable[..., Any] | None = None
+
+    @property
+    def read_only(self) -> bool:
+        """Whether calls have no effect."""
+        return self.effect is Effect.READ_ONLY
+
+    @property
+    def must_be_probed(self) -> bool:
+        """Whether any exception means in doubt, because there is a way to find out."""
+        if self.probe is not None:
+            return True
+        return isinstance(self.compensate, Binding) and self.compensate.compensator.traits.safe_if_absent
+
+    def recipe(self) -> Recipe | None:
+        """Return how a step is compensated, as data; None for a callable that has not been asked yet."""
+        if isinstance(self.compensate, Binding):
+            return recipe_of(self.compensate.compensator, self.compensate.bind)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """What a callable `compensate=` is given.
+
+    Attributes:
+        kwargs: the arguments by name.
+        result: what the call returned.
+        key: the step's idempotency key.
+    """
+
+    kwargs: Mapping[str, Any]
+    result: Any
+    key: str
+
+
+def recipe_of(compensator: Compensator[..., Any], bind: dict[str, str] | None) -> Recipe:
+    """Return a compensation as the log keeps it."""
+    traits = compensator.traits
+    return Recipe(
+        name=compensator.name,
+        version=compensator.version,
+        bind=bind,
+        safe_if_absent=traits.safe_if_absent,
+        idempotent=traits.idempotent,
+        key_param=compensator.key_param,
+        verify=traits.verify,
+        timeout_s=traits.timeout_s,
+    )
+
+
+def make_declaration(
+    name: str, effect: str | Effect, *, fn: Callable[..., Any] | None = None, **options: Any
+) -> Declaration:
+    """Check what is stated and return it.
+
+    Raises:
+        DeclarationError: it cannot work; the message says what would.
+    """
+    try:
+        known = Effect(effect)
+    except ValueError:
+        choices = ", ".join(repr(choice.value) for choice in Effect)
+        raise DeclarationError(f"tool {name!r}: effect {effect!r} is none of {choices}") from None
+    options = _normalise(name, options)
+    if "probe" in options and callable(options["probe"]):
+        options["probe"] = register_function(f"{name}:probe", options["probe"])
+    declaration = Declaration(name=name, effect=known, source=fn, **options)
+    _check_effect(declaration)
+    if fn is not None:
+        _check_against(declaration, fn)
+    return declaration
+
+
+def _normalise(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    unknown = options.keys() - set(Declaration.__slots__)
+    if unknown:
+        raise DeclarationError(f"tool {name!r}: unknown option {', '.join(sorted(unknown))}")
+    options = {key: value for key, value in options.items() if value is not None}
+    for key in ("no_effect_on", "in_doubt_on", "identity", "resources", "redact"):
+        if key in options:
+            value = options[key]
+            options[key] = (value,) if isinstance(value, str | type) else tuple(value)
+    return options
+
+
+def _check_effect(declaration: Declaration) -> None:
+    name, effect = declaration.name, declaration.effect
+    if declaration.compensate is not None and effect in {Effect.READ_ONLY, Effect.IRREVERSIBLE}:
+        raise DeclarationError(f"tool {name!r} is {effect.value} and can have no compensation")
+    if declaration.probe is not None and declaration.read_only:
+        raise DeclarationError(f"tool {name!r} is read_only and needs no probe")
+    if isinstance(declaration.compensate, Compensator):
+        raise DeclarationError(
+            f"tool {name!r}: say where the arguments of compensator {declaration.compensate.name!r} come from, "
+            f"as in compensate={declaration.compensate.name.rpartition('.')[2]}.bind(charge_id='result.id')"
+        )
+    for exception in (*declaration.no_effect_on, *declaration.in_doubt_on):
+        if not (isinstance(exception, type) and issubclass(exception, BaseException)):
+            raise DeclarationError(f"tool {name!r}: {exception!r} is no exception class")
+
+
+def _check_against(declaration: Declaration, fn: Callable[..., Any]) -> None:
+    """Check names of parameters against the tool's signature."""
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return
+    if declaration.key_param is None and KEY_PARAM in parameters:
+        declaration.key_param = KEY_PARAM
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    wanted = {declaration.key_param} if declaration.key_param else set()
+    wanted.update(declaration.identity or ())
+    wanted.update(path.partition(".")[0] for path in declaration.redact)
+    if isinstance(declaration.compensate, Binding):
+        wanted.update(path.split(".")[1] for path in declaration.compensate.bind.values() if path.startswith("kwargs."))
+    missing = sorted(wanted - parameters.keys())
+    if missing:
+        raise DeclarationError(
+            f"tool {declaration.name!r} has no parameter {', '.join(map(repr, missing))}; it has {', '.join(parameters)}"
+        )
+
+
+def bind_compensation(compensate: object, view: CallView) -> BoundCall | None:
+    """Return the compensation of a call from what it took and returned.
+
+    Raises:
+        PathMissing: a path leads nowhere.
+        Exception: whatever a callable `compensate=` raised.
+    """
+    if compensate is None:
+        return None
+    if isinstance(compensate, Binding):
+        roots = {"kwargs": view.kwargs, "result": view.result, "key": view.key}
+        return BoundCall(
+            compensate.compensator,
+            {parameter: paths.resolve(path, roots) for parameter, path in compensate.bind.items()},
+        )
+    bound = compensate(view) if callable(compensate) else compensate
+    if bound is not None and not isinstance(bound, BoundCall):
+        raise TypeError(f"compensate= returned {bound!r}; it must return compensator.with_(...) or None")
+    return bound
+
+
+def encode_kwargs(declaration: Declaration, kwargs: Mapping[str, Any]) -> dict[str, Encoded]:
+    """Return the stored form of a call's arguments; redacted ones keep their type only."""
+    hidden = declaration.key_param
+    encoded = {name: encode(value) for name, value in kwargs.items() if name != hidden}
+    for path in declaration.redact:
+        name = path.partition(".")[0]
+        if name in encoded:
+            marker = f'{{"$redacted":"{type(kwargs[name]).__module__}.{type(kwargs[name]).__qualname__}"}}'
+            encoded[name] = Encoded(marker, marker, exact=False, opaque=True)
+    return encoded
+
+
+class Declarations:
+    """The tools of one kit."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Declaration] = {}
+        self._read_only: list[str] = []
+
+    def add(self, declaration: Declaration) -> None:
+        """Add a declaration; a second one of the same name must be of the same function.
+
+        Raises:
+            DeclarationError: the name belongs to another function.
+        """
+        known = self._by_name.get(declaration.name)
+        if known is not None and not _may_replace(known, declaration):
+            raise DeclarationError(
+                f"tool {declaration.name!r} is declared already, for another function; name them apart"
+            )
+        self._by_name[declaration.name] = declaration
+
+    def add_read_only(self, patterns: Iterable[str]) -> None:
+        """Declare all tools with these names (shell patterns) as read-only."""
+        self._read_only.extend(patterns)
+
+    def find(self, name: str) -> Declaration | None:
+        """Return the declaration of a tool, or None."""
+        known = self._by_name.get(name)
+        if known is None and any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read_only):
+            known = self._by_name[name] = Declaration(name=name, effect=Effect.READ_ONLY)
+        return known
+
+    def names(self) -> list[str]:
+        """Return the names of the declared tools."""
+        return list(self._by_name)
+
+
+def _may_replace(known: Declaration, new: Declaration) -> bool:
+    if known.source is None or new.source is None:
+        return True
+    first, second = inspect.unwrap(known.source), inspect.unwrap(new.source)
+    return (first.__module__, first.__qualname__) == (second.__module__, second.__qualname__)
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return the name under which a function is declared by default."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", None) or type(fn).__name__

@@ -1,0 +1,224 @@
+"""Every way out of a scope: commit, rollback, suspension; and what the caller is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent_saga.errors import (
+    LogFailed,
+    OwnerReplaced,
+    RollbackIncomplete,
+    SagaClosed,
+    SagaDiverged,
+    SagaRolledBack,
+    SagaSuspended,
+)
+from agent_saga.machine.plan import unresolved
+from agent_saga.machine.report import report_of, step_reason
+from agent_saga.machine.states import SagaState, StepState
+from agent_saga.model import records as r
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.compensate import Budget
+from agent_saga.runtime.rollback import drain, roll_back
+from agent_saga.runtime.settle import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from agent_saga.machine.view import StepView
+    from agent_saga.runtime.live import LiveSaga
+    from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.saga import Saga
+
+
+def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
+    """End a scope; `saga.report` says what is true afterwards.
+
+    Args:
+        saga: the saga or nested scope.
+        error: what left the scope, or None.
+
+    Raises:
+        SagaRolledBack: the scope ended normally, and had to be rolled back all the same.
+        RollbackIncomplete: the rollback left something.
+        LogFailed, OwnerReplaced: the end could not be recorded; another process finishes the saga.
+    """
+    live = saga.live
+    try:
+        _check_alive(live)
+        if isinstance(error, SagaSuspended):
+            yield from _suspend(saga, str(error))
+        elif error is not None:
+            yield from _roll_back(saga, f"{type(error).__name__}: {error}", error)
+        elif saga.rollback_reason is not None:
+            yield from _roll_back(saga, saga.rollback_reason, None, asked=True)
+        elif live.committed_key:
+            saga.report = report_of(live.view)
+        else:
+            yield from _commit(saga)
+    except (LogFailed, OwnerReplaced, SagaClosed) as failure:
+        if error is not None and failure is not error:
+            failure.__cause__ = failure.__cause__ or error
+        raise
+
+
+def _check_alive(live: LiveSaga) -> None:
+    if live.writer.failed is not None:
+        raise LogFailed(f"saga {live.id!r} could not be ended: {live.writer.failed}") from live.writer.failed
+    if live.replaced:
+        raise OwnerReplaced(f"saga {live.id!r} is owned by another process now, which finishes it")
+    if live.view.state is SagaState.ABANDONED:
+        raise SagaClosed(
+            f"saga {live.id!r} was abandoned ({live.view.cause}); recovery rolls it back: agent-saga recover --saga {live.id}"
+        )
+
+
+# -- commit -------------------------------------------------------------------------------------------------------
+
+
+def _commit(saga: Saga) -> Generator[Op, Any, None]:
+    live, scope = saga.live, saga.scope
+    budget = Budget.of(saga.limits.rollback_timeout_s)
+    with live.lock:
+        live.closing.add(scope)
+    yield from drain(live, scope, saga.limits.drain_s)
+    for step in live.view.within(scope):
+        if step.state is StepState.IN_DOUBT:
+            yield from settle(live, step, budget)
+    if live.paused:
+        yield from _suspend(saga, "; ".join(live.paused.values()))
+        return
+    reason, kind = _why_not(saga)
+    if reason is not None:
+        yield from _roll_back(saga, reason, None, kind=kind)
+        return
+    yield from _committed(saga)
+
+
+def _committed(saga: Saga) -> Generator[Op, Any, None]:
+    live, scope = saga.live, saga.scope
+    if scope:
+        if live.view.scopes[scope].outcome is None:
+            live.emit(r.ScopeEnded, scope=scope, outcome="committed", hold=True)
+        saga.report = report_of(live.view, scope=scope, outcome="committed")
+        return
+    effects = any(not step.read_only for step in live.view.steps.values())
+    with live.lock:
+        ticket = live.emit(r.SagaEnded, durable=effects or live.in_log, outcome="committed")
+        live.closed = True
+    yield from live.committed(ticket)
+    saga.report = report_of(live.view)
+
+
+def _why_not(saga: Saga) -> tuple[str | None, type[SagaRolledBack]]:
+    """Return why a scope that ended normally may not commit, in words for people, or None."""
+    live, scope = saga.live, saga.scope
+    if live.doomed is not None:
+        return live.doomed, SagaRolledBack
+    failed = unresolved(live.view, scope)
+    if failed:
+        return _swallowed(failed), SagaRolledBack
+    doubtful = [s for s in live.view.within(scope) if s.state in {StepState.IN_DOUBT, StepState.COMPENSATING}]
+    if doubtful:
+        named = ", ".join(
+            f"{step.tool} (step {step.no}: {live.notes.get(step.no) or step_reason(step)})" for step in doubtful
+        )
+        return f"in doubt and not to be settled: {named}", SagaRolledBack
+    left = [live.view.steps[no] for no in sorted(live.unclaimed) if live.view.steps[no].state is StepState.STANDING]
+    if scope == 0 and left and live.view.on_divergence != "keep":
+        named = ", ".join(f"{step.tool} (step {step.no})" for step in left)
+        return f"the resumed run ended without claiming what stands: {named}", SagaDiverged
+    return None, SagaRolledBack
+
+
+def _swallowed(failed: list[StepView]) -> str:
+    named = ", ".join(f"{step.tool} (step {step.no}: {step.error_type or 'failed'})" for step in failed)
+    return (
+        f"failed, and its error was swallowed: {named}. Let the model repeat the call with the same arguments, declare "
+        "resolves='same_tool', or call saga.waive(step)"
+    )
+
+
+# -- rollback -----------------------------------------------------------------------------------------------------
+
+
+def _roll_back(
+    saga: Saga,
+    cause: str,
+    error: BaseException | None,
+    *,
+    asked: bool = False,
+    kind: type[SagaRolledBack] = SagaRolledBack,
+) -> Generator[Op, Any, None]:
+    live, scope = saga.live, saga.scope
+    budget = Budget.of(saga.limits.rollback_timeout_s)
+    if live.committed_key:
+        saga.report = report_of(live.view)
+        return
+    yield from roll_back(live, scope, cause, budget, drain_s=saga.limits.drain_s)
+    saga.report = report_of(live.view, scope=scope, outcome="rolled_back", cause=cause, notes=live.notes)
+    _tell(saga, cause, error, asked=asked, kind=kind)
+
+
+def _tell(saga: Saga, cause: str, error: BaseException | None, *, asked: bool, kind: type[SagaRolledBack]) -> None:
+    """Say how the rollback ended: a note on what leaves the scope, or an error of ours."""
+    report = saga.report
+    if report is None:
+        return
+    outcome = "rolled back, clean" if report.clean else f"rolled back, partial: {len(report.left)} left"
+    note = f"agent-saga: saga {saga.id} {outcome}"
+    if error is not None:
+        error.add_note(note if report.clean else f"{note}\n{report.format_text()}")
+        if report.clean or not isinstance(error, Exception) or isinstance(error, BaseExceptionGroup):
+            return
+        raise RollbackIncomplete(_incomplete(saga, cause), report) from error
+    if not report.clean and report.left:
+        raise RollbackIncomplete(_incomplete(saga, cause), report)
+    if not asked:
+        raise kind(f"saga {saga.id!r} was rolled back, clean: {cause}", report)
+
+
+def _incomplete(saga: Saga, cause: str) -> str:
+    text = saga.report.format_text() if saga.report is not None else ""
+    return (
+        f"saga {saga.id!r} was rolled back only in part; cause: {cause}\n{text}\n"
+        "next: agent-saga recover (tries again), or agent-saga settle (a human's word)"
+    )
+
+
+# -- suspension and release ---------------------------------------------------------------------------------------
+
+
+def _suspend(saga: Saga, reason: str) -> Generator[Op, Any, None]:
+    live = saga.live
+    if saga.scope:
+        return  # The scope stays open within its saga, which is suspended as a whole.
+    yield from drain(live, 0, saga.limits.drain_s)
+    with live.lock:
+        expires_at = clock().time_ns() + int(saga.limits.suspend_ttl_s * 1e9)
+        ticket = live.emit(r.Suspended, durable=True, reason=reason, expires_at=expires_at)
+        live.closed = True
+    yield from live.committed(ticket)
+    saga.report = report_of(live.view)
+
+
+def release_if_open(saga: Saga, reason: str) -> None:
+    """Give the saga up when its scope failed to end it; a nested scope leaves that to the outer one."""
+    if saga.scope == 0:
+        release(saga.live, reason)
+
+
+def release(live: LiveSaga, reason: str) -> None:
+    """Give a saga up for recovery, on a way out where nothing may be awaited. Nothing is raised."""
+    with live.lock:
+        unwritable = live.replaced or live.writer.failed is not None
+        if live.closed or live.committed_key or unwritable or not live.in_log:
+            live.closed = True
+            return
+        kind = r.Abandoned if live.view.state is SagaState.OPEN else r.Released
+        ticket = live.emit(kind, reason=reason)
+        live.closed = True
+    try:
+        live.commit_now(ticket)
+    except (LogFailed, OwnerReplaced):
+        return

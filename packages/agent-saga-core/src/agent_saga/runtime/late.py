@@ -1,0 +1,147 @@
+"""Answers that arrive after their saga gave the call up: recorded, and compensated when the saga went on without them."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_saga.errors import LogFailed, OwnerReplaced, SagaError
+from agent_saga.machine.states import SagaState
+from agent_saga.model import records as r
+from agent_saga.model.ids import make_saga_id
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.compensate import Budget
+from agent_saga.runtime.live import Amendment, LiveSaga
+from agent_saga.runtime.ops import Sleep, adrive, drive, has_running_loop
+from agent_saga.runtime.rollback import finish_leftovers
+from agent_saga.runtime.settle import resolve
+from agent_saga.store.reader import load
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from agent_saga.runtime.live import Flight
+    from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.saga import Saga
+
+LATE_BUDGET_S: Final = 60.0
+CLAIM_TRIES: Final = 20
+_tasks: set[asyncio.Task[None]] = set()
+
+
+def arrive(saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str, Any]) -> None:
+    """Record a late outcome, in the saga while this process owns it, else by claiming or amending it.
+
+    Nothing is raised: the caller of the tool is gone, or gets the tool's own answer.
+    """
+    live = saga.live
+    fields = {name: value for name, value in fields.items() if name != "assumed"}
+    try:
+        if _in_chain(live, flight, values, fields):
+            return
+        live.land(flight)
+        engine = _after_end(live, flight.step, values, fields)
+        if has_running_loop():
+            task = asyncio.get_running_loop().create_task(adrive(engine))
+            _tasks.add(task)
+            task.add_done_callback(_finished)
+        else:
+            drive(engine)
+    except (SagaError, OSError) as error:
+        _warn(live, flight.step, error)
+
+
+def _in_chain(live: LiveSaga, flight: Flight, values: dict[str, str], fields: dict[str, Any]) -> bool:
+    """Append to the saga's own chain while this process may; True when that is done."""
+    with live.lock:
+        released = live.view.state in {SagaState.SUSPENDED, SagaState.ABANDONED}
+        if live.replaced or (live.closed and not released):
+            return False
+        attempt = live.view.steps[flight.step].attempt
+        ticket = live.emit(r.LateOutcome, values, step=flight.step, attempt=attempt, **fields)
+        live.landings += 1
+        live.land(flight)
+    try:
+        live.commit_now(ticket)
+    except OwnerReplaced:
+        return not released
+    except LogFailed as error:
+        _warn(live, flight.step, error)
+    return True
+
+
+def _finished(task: asyncio.Task[None]) -> None:
+    _tasks.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _warn_text(f"a late outcome could not be settled: {error}")
+
+
+def _warn(live: LiveSaga, step: int, error: BaseException) -> None:
+    _warn_text(
+        f"saga {live.view.id!r}, step {step}: the answer of a call that was given up arrived, and could not be recorded "
+        f"({error}); the step stays in doubt: agent-saga sagas --needs-human"
+    )
+
+
+def _warn_text(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str, Any]) -> Generator[Op, Any, None]:
+    """The saga has ended: claim it again, or amend it when it is sealed."""
+    for tried in range(CLAIM_TRIES):
+        again = _reopened(live)
+        if again is None:
+            return
+        again.binders.update(live.binders)
+        again.bound_objects.update(live.bound_objects)
+        step = again.view.steps[no]
+        ticket = again.emit(r.LateOutcome, values, durable=True, step=no, attempt=step.attempt, **fields)
+        try:
+            yield from again.committed(ticket)
+        except OwnerReplaced:  # A recoverer was faster; look again.
+            yield Sleep(0.05 * (tried + 1))
+            continue
+        budget = Budget.of(LATE_BUDGET_S)
+        if isinstance(again, Amendment):
+            yield from resolve(again, step, budget)
+            yield from again.committed(again.emit(r.SagaEnded, durable=True, outcome="committed"))
+        else:
+            yield from finish_leftovers(again, budget)
+        return
+    _warn_text(f"saga {live.view.id!r}, step {no}: a late outcome found the saga busy; the step stays in doubt")
+
+
+def _reopened(live: LiveSaga) -> LiveSaga | None:
+    store = live.writer.store
+    loaded = load(store, live.view.id)
+    if loaded is None or (not loaded.view.ended):
+        return None
+    if loaded.row.leaf is not None:
+        return amendment(live.writer, loaded.view, loaded.row.count, loaded.row.amendments, name="late_outcome")
+    if loaded.view.owner is not None:
+        return None
+    again = LiveSaga(live.writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
+    again.emit(r.Claimed, hold=True, owner=store.owner(), epoch=again.epoch, purpose="late")
+    return again
+
+
+def amendment(
+    live_writer: Any, target: Any, count: int, amendments: int, *, name: str, by: str | None = None
+) -> Amendment:
+    """Return a new saga that amends `target`; its first record waits for the next one."""
+    now = clock().time_ns()
+    opened = r.SagaOpened(
+        v=r.FORMAT,
+        saga=make_saga_id(now, clock().entropy(10)),
+        n=0,
+        pos=0,
+        at=now,
+        name=name,
+        owner=live_writer.store.owner(),
+        epoch=1,
+        amends=target.id,
+        by=by,
+    )
+    return Amendment(live_writer, target, opened, target_count=count, amendments=amendments)

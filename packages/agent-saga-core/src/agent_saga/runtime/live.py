@@ -1,0 +1,323 @@
+"""A saga in this process: its view, its place in the log, and the calls that run now."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from agent_saga.errors import ForeignSaga, InvariantViolation, LogFailed, OwnerReplaced, SagaClosed
+from agent_saga.machine import fold
+from agent_saga.machine.row import row_of
+from agent_saga.machine.states import SagaState, TransitionError
+from agent_saga.model import records as r
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.ops import Commit
+from agent_saga.store.port import Amended, Committed, Draft, Item, Taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from agent_saga.machine.row import Row
+    from agent_saga.machine.view import SagaView
+    from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.writer import Ticket, Writer
+
+_QUIET = (r.Intent, r.Outcome, r.Decided, r.ScopeOpened, r.ScopeEnded, r.Replayed, r.Probed, r.Waived)
+"""Kinds that do not change the derived row of a saga that has not ended."""
+
+
+class Flight:
+    """A call that runs now.
+
+    Attributes:
+        done: set when the step has its outcome, or its late outcome.
+        given_up: the saga no longer waits for it; its answer is a late outcome.
+        close: closes the stream that the call is (a sync or async function), or None.
+    """
+
+    __slots__ = ("close", "done", "given_up", "step", "thread")
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self.given_up = False
+        self.close: Callable[[], Any] | None = None
+        self.thread = threading.get_ident()
+
+
+class LiveSaga:
+    """A saga that this process owns, or owned.
+
+    Every change goes through `emit`: the record is folded into the view and queued for the log under one lock, so
+    the order in the log is the order in which the view changed.
+    """
+
+    def __init__(self, writer: Writer, view: SagaView, *, count: int, epoch: int) -> None:
+        self.writer = writer
+        self.view = view
+        self.epoch = epoch
+        self.lock = threading.RLock()
+        self.pid = os.getpid()
+        self.flights: dict[int, Flight] = {}
+        self.closing: set[int] = set()
+        self.closed = False
+        self.replaced = False
+        self.doomed: str | None = None
+        self.objects: dict[int, Any] = {}
+        self.bound_objects: dict[int, dict[str, Any]] = {}
+        self.binders: dict[int, Callable[[Any], Any]] = {}
+        self.notes: dict[int, str] = {}
+        self.dead_since_ns = 0
+        self.landings = 0
+        self.committed_key = False
+        self.resumed = False
+        self.reentered: set[int] = set()
+        self.paused: dict[str, str] = {}
+        self.unclaimed: set[int] = set()
+        self.attempt_claims: dict[tuple[str, int], set[int]] = {}
+        self.by_identity: dict[bytes, list[int]] = {}
+        self.index_identities()
+        self._count = count
+        self._row: Row | None = None
+        self._waiting: list[Draft] = []
+        self._last: Ticket | None = None
+
+    # -- opening ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def opening(cls, writer: Writer, record: r.SagaOpened) -> LiveSaga:
+        """Return a new saga whose first record waits for the first thing worth writing."""
+        live = cls(writer, fold.begin(record), count=0, epoch=record.epoch)
+        live._waiting.append(Draft(body=record))
+        return live
+
+    def index_identities(self) -> None:
+        """Index the steps of the view by the identity of their call."""
+        for step in self.view.steps.values():
+            identity = None if step.read_only else step.identity
+            if identity is not None:
+                self.by_identity.setdefault(identity, []).append(step.no)
+
+    @property
+    def id(self) -> str:
+        """The saga's id."""
+        return self.view.id
+
+    @property
+    def in_log(self) -> bool:
+        """Whether the saga has been given to the log."""
+        return self._count > 0
+
+    @property
+    def count(self) -> int:
+        """Records given to the log so far."""
+        return self._count
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def emit(
+        self,
+        make: Callable[..., r.Record],
+        values: Mapping[str, str] | None = None,
+        *,
+        durable: bool = False,
+        hold: bool = False,
+        **fields: Any,
+    ) -> Ticket | None:
+        """Fold a new record and queue it.
+
+        Args:
+            make: the record's class.
+            values: value texts for the payload.
+            durable: the commit must survive loss of power.
+            hold: keep it until the next record that is not held (nothing waits for it).
+            fields: of the body.
+
+        Raises:
+            InvariantViolation: the record cannot follow; nothing was written.
+        """
+        with self.lock:
+            texts = values or {}
+            commitments, payload = r.seal_values(texts, clock().entropy(16 * len(texts))) if texts else ({}, None)
+            body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=clock().time_ns(), values=commitments, **fields)
+            self._fold(body, texts)
+            self._waiting.append(Draft(body=body, payload=payload))  # type: ignore[arg-type]
+            return None if hold else self._put(body, durable=durable)
+
+    def _fold(self, body: r.Record, texts: Mapping[str, str]) -> None:
+        try:
+            fold.apply(self.view, body, texts)
+        except TransitionError as error:
+            raise InvariantViolation(f"saga {self.id!r}: {error}; please report this") from error
+
+    def _put(self, body: r.Record, *, durable: bool) -> Ticket:
+        drafts, self._waiting = self._waiting, []
+        opened = drafts[0].body
+        if isinstance(opened, r.SagaOpened) and not opened.owner:
+            # Nothing is opened before the first record: only now does this process need to show that it lives.
+            opened.owner = self.view.owner = self.writer.store.owner()
+        row = None
+        if self._row is None or self.view.ended or not isinstance(body, _QUIET):
+            row = row_of(self.view)
+            row = None if row == self._row else row
+            self._row = row or self._row
+        item = Item(
+            saga_id=self.id,
+            epoch=self.epoch,
+            count=self._count,
+            drafts=drafts,
+            row=row,
+            claims=isinstance(drafts[0].body, r.Claimed),
+        )
+        self._count += len(drafts)
+        self._last = self.writer.put(item, durable=durable)
+        return self._last
+
+    def write_opening(self) -> Ticket:
+        """Queue the first record now, durably: the saga's key must be held before anything else happens."""
+        with self.lock:
+            return self._put(self._waiting[-1].body, durable=True)
+
+    def wait_for(self, ticket: Ticket) -> Commit:
+        """Return the operation that waits for a ticket and gives the store's verdict."""
+        return Commit(self.writer, ticket)
+
+    def flush_held(self) -> None:
+        """Queue the records that were held, so that the background commit takes them."""
+        with self.lock:
+            if self._waiting:
+                self._put(self._waiting[-1].body, durable=False)
+                self.writer.note_work()
+
+    def committed(self, ticket: Ticket | None, *, now: bool = False) -> Generator[Op, Any, None]:
+        """Wait until a record is in the log.
+
+        Args:
+            ticket: what `emit` returned.
+            now: block even in an event loop; for places where nothing may be awaited.
+
+        Raises:
+            LogFailed: the commit failed.
+            OwnerReplaced: another process owns the saga.
+        """
+        if ticket is None:
+            return
+        verdict = self.writer.wait(ticket) if now else (yield Commit(self.writer, ticket))
+        self.check_verdict(verdict)
+
+    def commit_now(self, ticket: Ticket | None) -> None:
+        """Block until a record is in the log; see `committed`."""
+        if ticket is not None:
+            self.check_verdict(self.writer.wait(ticket))
+
+    def check_verdict(self, verdict: object) -> None:
+        """Raise what a store's verdict means for the owner."""
+        if isinstance(verdict, Committed):
+            return
+        self.replaced = True
+        if isinstance(verdict, Taken):
+            raise OwnerReplaced(f"saga {self.id!r}: its key is held by saga {verdict.saga_id!r}; nothing was written")
+        raise OwnerReplaced(
+            f"saga {self.id!r} is owned by another process now ({getattr(verdict, 'reason', verdict)}); this process "
+            "may append nothing to it, and what its last call did is settled by the new owner"
+        )
+
+    # -- what may happen now ------------------------------------------------------------------------------------
+
+    def check_accepts(self, scope: int, tool: str) -> None:
+        """Raise when no step may start in `scope` now; the message can be read by a model."""
+        if self.pid != os.getpid():
+            raise ForeignSaga(
+                f"saga {self.id!r} belongs to process {self.pid}; {tool!r} did not run in process {os.getpid()}. "
+                "Open a saga of its own in the worker, or call the tool in the owner"
+            )
+        if self.writer.failed is not None:
+            raise LogFailed(f"{tool!r} did not run: {self.writer.failed}") from self.writer.failed
+        if self.replaced:
+            raise OwnerReplaced(f"saga {self.id!r} is owned by another process now; {tool!r} did not run")
+        if self.doomed is not None:
+            raise SagaClosed(f"saga {self.id!r} is going to roll back ({self.doomed}); {tool!r} did not run")
+        if self.closed or self.view.state is not SagaState.OPEN:
+            raise SagaClosed(
+                f"saga {self.id!r} is {self.view.state.value}; {tool!r} did not run. Open a new saga for it"
+            )
+        if any(self.view.is_within(scope, closing) for closing in self.closing):
+            raise SagaClosed(f"saga {self.id!r} is ending or rolling back; {tool!r} did not run")
+
+    def running(self, scope: int) -> list[Flight]:
+        """Return the calls of a scope that run now."""
+        with self.lock:
+            return [f for f in self.flights.values() if self.view.is_within(self.view.steps[f.step].scope, scope)]
+
+    def land(self, flight: Flight) -> None:
+        """Mark a call as ended."""
+        with self.lock:
+            self.flights.pop(flight.step, None)
+        if not flight.done.done():
+            flight.done.set_result(None)
+
+    def forget_values(self) -> None:
+        """Drop what was kept for replay and compensation in this process."""
+        self.objects.clear()
+        self.bound_objects.clear()
+        self.binders.clear()
+
+
+class Amendment(LiveSaga):
+    """A small saga that states facts about a sealed one, and compensates what became known too late.
+
+    Records go into this saga's own chain; the view is that of the amended saga, amendments included.
+    """
+
+    def __init__(
+        self, writer: Writer, target: SagaView, opened: r.SagaOpened, *, target_count: int, amendments: int
+    ) -> None:
+        super().__init__(writer, target, count=0, epoch=opened.epoch)
+        self._own = fold.begin(opened)
+        self._target_count = target_count
+        self._amendments = amendments
+        self._waiting.append(Draft(body=opened))
+        fold.amend(target, opened, {})
+
+    @property
+    def id(self) -> str:
+        """The amending saga's own id."""
+        return self._own.id
+
+    def adopt(self, own: SagaView, count: int) -> None:
+        """Go on with an amendment that another process began."""
+        self._own, self._count, self._waiting = own, count, []
+        self.view.amended -= 1  # The opening record that the constructor folded is not written again.
+        self.epoch = own.epoch + 1
+
+    def _fold(self, body: r.Record, texts: Mapping[str, str]) -> None:
+        try:
+            fold.apply(self._own, body, texts)
+            fold.amend(self.view, body, texts)
+        except TransitionError as error:
+            raise InvariantViolation(f"saga {self.id!r}, amending {self.view.id!r}: {error}") from error
+
+    def _put(self, body: r.Record, *, durable: bool) -> Ticket:
+        drafts, self._waiting = self._waiting, []
+        amended = Amended(
+            saga_id=self.view.id,
+            epoch=self.view.epoch,
+            count=self._target_count,
+            amendments=self._amendments,
+            row=row_of(self.view),
+        )
+        self._amendments += len(drafts)
+        item = Item(
+            saga_id=self.id,
+            epoch=self.epoch,
+            count=self._count,
+            drafts=drafts,
+            row=row_of(self._own),
+            claims=isinstance(drafts[0].body, r.Claimed),
+            amended=amended,
+        )
+        self._count += len(drafts)
+        self._last = self.writer.put(item, durable=durable)
+        return self._last

@@ -1,0 +1,166 @@
+"""How a saga begins: new, resumed, replayed after its commit, or as a new incarnation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from agent_saga.errors import InvariantViolation, OwnerReplaced, SagaBusy
+from agent_saga.machine.states import SagaState, StepState
+from agent_saga.model import records as r
+from agent_saga.model.ids import make_saga_id
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.live import LiveSaga
+from agent_saga.runtime.ops import Sleep
+from agent_saga.runtime.recover import recover_one
+from agent_saga.store.port import Committed, Stale, Taken
+from agent_saga.store.reader import load
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.saga import Limits
+    from agent_saga.runtime.writer import Writer
+    from agent_saga.store.port import StoredRow
+
+BUSY_POLL_S: Final = 0.05
+BUSY_WAIT_S: Final = 3600.0
+_LOOK_AGAIN: Final = "look again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What a transaction asks for. See `AgentKit.transaction`."""
+
+    name: str
+    limits: Limits
+    key: str | None = None
+    on_crash: Literal["roll_back", "resume"] = "roll_back"
+    on_divergence: Literal["roll_back", "keep"] = "roll_back"
+    deadline_s: float | None = None
+    on_busy: Literal["fail", "wait"] = "fail"
+    tags: tuple[str, ...] = ()
+
+
+def open_saga(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga]:
+    """Open a saga, or take up the one that has its key.
+
+    Raises:
+        SagaBusy: another live owner holds the key.
+        LogFailed: the log could not be written.
+    """
+    if opening.key is None:
+        return LiveSaga.opening(writer, _record(opening, incarnation=1))
+    until = clock().monotonic() + (opening.deadline_s or BUSY_WAIT_S)
+    while True:
+        live = yield from _take_up(writer, opening)
+        if isinstance(live, LiveSaga):
+            return live
+        if live == _LOOK_AGAIN:
+            continue
+        if opening.on_busy == "fail" or clock().monotonic() >= until:
+            raise SagaBusy(f"the key {opening.key!r} is held by {live}; nothing was started here")
+        yield Sleep(BUSY_POLL_S)
+
+
+def _record(opening: Opening, *, incarnation: int) -> r.SagaOpened:
+    now = clock().time_ns()
+    return r.SagaOpened(
+        v=r.FORMAT,
+        saga=make_saga_id(now, clock().entropy(10)),
+        n=0,
+        pos=0,
+        at=now,
+        name=opening.name,
+        owner="",
+        epoch=1,
+        key=opening.key,
+        incarnation=incarnation,
+        on_crash=opening.on_crash,
+        on_divergence=opening.on_divergence,
+        deadline_at=None if opening.deadline_s is None else now + int(opening.deadline_s * 1e9),
+        suspend_ttl_s=opening.limits.suspend_ttl_s,
+        rollback_timeout_s=opening.limits.rollback_timeout_s,
+        tags=list(opening.tags),
+    )
+
+
+def _take_up(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga | str]:
+    """Return the saga to work in, or who holds the key."""
+    row = writer.store.row_of_key(opening.key or "")
+    if row is None:
+        return (yield from _open_new(writer, opening, incarnation=1))
+    state = row.row.state
+    if row.row.owner is not None:
+        dead = writer.store.prove_dead(row.row.owner)
+        if dead is None:
+            return f"saga {row.saga_id!r} of owner {row.row.owner!r}, which is alive"
+        try:
+            return (yield from _take_over(writer, opening, row))
+        finally:
+            dead.close()
+    if state == SagaState.COMMITTED:
+        return _replaying(writer, row)
+    if state == SagaState.ROLLED_BACK:
+        return (yield from _open_new(writer, opening, incarnation=row.row.incarnation + 1))
+    return (yield from _take_over(writer, opening, row))
+
+
+def _open_new(writer: Writer, opening: Opening, *, incarnation: int) -> Generator[Op, Any, LiveSaga | str]:
+    record = _record(opening, incarnation=incarnation)
+    live = LiveSaga.opening(writer, record)
+    ticket = live.write_opening()
+    verdict = yield live.wait_for(ticket)
+    match verdict:
+        case Committed():
+            return live
+        case Taken(saga_id):
+            return f"saga {saga_id!r}, which was opened meanwhile"
+        case Stale(reason):
+            return reason
+        case _:
+            raise InvariantViolation(f"the store answered {verdict!r}")
+
+
+def _replaying(writer: Writer, row: StoredRow) -> LiveSaga | str:
+    loaded = load(writer.store, row.saga_id)
+    if loaded is None:
+        return f"saga {row.saga_id!r}, whose records were pruned after it committed"
+    live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch)
+    live.committed_key = True
+    live.view.state = SagaState.OPEN  # Only here: calls are answered from the log, and nothing is appended.
+    live.unclaimed = {s.no for s in live.view.steps.values() if not s.read_only and s.state is StepState.STANDING}
+    return live
+
+
+def _take_over(writer: Writer, opening: Opening, row: StoredRow) -> Generator[Op, Any, LiveSaga | str]:
+    """The saga with this key has no living owner: resume it, or finish its rollback first."""
+    resume = row.row.state == SagaState.SUSPENDED or (
+        row.row.state != SagaState.ROLLING_BACK and row.row.on_crash == "resume"
+    )
+    if resume:
+        return (yield from resume_saga(writer, row.saga_id))
+    try:
+        yield from recover_one(writer, row.saga_id, force=True)
+    except OwnerReplaced:
+        return f"saga {row.saga_id!r}, which another process recovers"
+    return _LOOK_AGAIN
+
+
+def resume_saga(writer: Writer, saga_id: str) -> Generator[Op, Any, LiveSaga | str]:
+    """Claim a saga that has no living owner, in order to go on with it."""
+    loaded = load(writer.store, saga_id)
+    if loaded is None:
+        return f"saga {saga_id!r}, which is not in the log"
+    live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
+    live.resumed = True
+    live.dead_since_ns = clock().time_ns()
+    ticket = live.emit(r.Claimed, durable=True, owner=writer.store.owner(), epoch=live.epoch, purpose="resume")
+    try:
+        yield from live.committed(ticket)
+    except OwnerReplaced:
+        return f"saga {saga_id!r}, which another process took up"
+    standing = {StepState.STANDING, StepState.IN_DOUBT}
+    live.unclaimed = {s.no for s in live.view.steps.values() if not s.read_only and s.state in standing}
+    return live

@@ -1,0 +1,62 @@
+"""What a process has once: a writer for each log, and what a fork does to them."""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import os
+import threading
+from typing import Final
+
+from agent_saga.runtime.writer import Writer
+from agent_saga.store.open import open_log
+
+
+class _Process:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.writers: dict[str, Writer] = {}
+        self.executor: concurrent.futures.Executor | None = None
+        self.inherited: list[object] = []
+
+    def forget(self) -> None:
+        """In a forked child: keep what was inherited referenced, use and close none of it."""
+        self.inherited.append((self.writers, self.executor))
+        self.lock, self.writers, self.executor = threading.Lock(), {}, None
+
+
+_process: Final = _Process()
+os.register_at_fork(after_in_child=_process.forget)
+
+
+def writer_for(url: str, *, allow_fs: bool = False) -> Writer:
+    """Return this process's writer for a log; kits that name one log share it.
+
+    Args:
+        url: a path or `memory:` (each call with `memory:` makes a new log) or the URL of another store.
+        allow_fs: accept a network or shared file system.
+    """
+    with _process.lock:
+        if _process.executor is None:
+            _process.executor = concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="agent-saga-commit")
+        place = url if "://" in url or url == "memory:" else os.path.realpath(url)
+        writer = _process.writers.get(place)
+        if writer is None or url == "memory:":
+            writer = Writer(open_log(url, create=True, allow_fs=allow_fs), _process.executor)
+            _process.writers[place if url != "memory:" else f"memory:{id(writer)}"] = writer
+        return writer
+
+
+def drop_writer(writer: Writer) -> None:
+    """Close a writer and forget it; the next kit that names the log opens it anew."""
+    with _process.lock:
+        for place, known in list(_process.writers.items()):
+            if known is writer:
+                del _process.writers[place]
+    writer.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for writer in list(_process.writers.values()):
+        writer.close()

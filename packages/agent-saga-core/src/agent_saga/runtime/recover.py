@@ -1,0 +1,243 @@
+"""Recovery: finish what dead, lost and overdue owners left, from the log alone, with the same fold and plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from agent_saga.errors import OwnerReplaced
+from agent_saga.machine.plan import leftovers, needs_human
+from agent_saga.machine.report import report_of
+from agent_saga.machine.states import SagaState, StepState
+from agent_saga.model import records as r
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.compensate import Budget
+from agent_saga.runtime.late import amendment
+from agent_saga.runtime.live import LiveSaga
+from agent_saga.runtime.rollback import finish_leftovers, roll_back, unwind, unwind_leftovers
+from agent_saga.store.port import Query
+from agent_saga.store.reader import load
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from agent_saga.machine.view import StepView
+    from agent_saga.model.report import RollbackReport
+    from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.writer import Writer
+    from agent_saga.store.port import LogStore, StoredRow
+    from agent_saga.store.reader import Loaded
+
+RECOVERY_BUDGET_S: Final = 300.0
+Why = Literal["live", "suspended", "resumable", "later", "recover"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A work item after recovery.
+
+    Attributes:
+        human: no retry can settle it.
+        reason: why it is left.
+    """
+
+    saga_id: str
+    step: int
+    tool: str
+    state: str
+    human: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What recovery did with one saga.
+
+    Attributes:
+        action: `recovered`, or why it was left alone: `live`, `suspended`, `resumable`, `later`, `raced`.
+        report: what is true of it now; None when it was left alone.
+        left: what is still to be settled.
+    """
+
+    saga_id: str
+    name: str
+    action: str
+    report: RollbackReport | None = None
+    left: tuple[Left, ...] = ()
+
+
+def verdict_on(store: LogStore, row: StoredRow, *, force: bool, now_ns: int) -> Why:
+    """Tell what a sweep does with an unsealed saga.
+
+    Args:
+        store: the log; asked for a proof of death.
+        row: the saga's row.
+        force: it was named: backoff and the time to live of a suspension are ignored.
+        now_ns: the time.
+    """
+    owner = row.row.owner
+    if owner is not None:
+        dead = store.prove_dead(owner)
+        if dead is None:
+            return "live"
+        dead.close()
+    if force:
+        return "recover"
+    if row.row.due_at is not None and row.row.due_at > now_ns:
+        return "suspended" if row.row.state == SagaState.SUSPENDED else "later"
+    if (
+        owner is not None
+        and row.row.state == SagaState.OPEN
+        and row.row.on_crash == "resume"
+        and not _overdue(store, row, now_ns)
+    ):
+        return "resumable"
+    return "recover"
+
+
+def _overdue(store: LogStore, row: StoredRow, now_ns: int) -> bool:
+    """A dead saga that waits for a resume is left alone until its `suspend_ttl_s` is over."""
+    loaded = load(store, row.saga_id)
+    if loaded is None or loaded.view.suspend_ttl_s is None:
+        return True
+    return now_ns - loaded.view.changed_at > loaded.view.suspend_ttl_s * 1e9
+
+
+def sweep(writer: Writer, *, saga_id: str | None = None) -> Generator[Op, Any, list[Recovered]]:
+    """Recover every saga that needs it, oldest first; costs what is open, not what is stored.
+
+    Args:
+        writer: the log.
+        saga_id: only this one, whatever its backoff or suspension.
+
+    Raises:
+        LookupError: there is no saga `saga_id`.
+        LogFailed: the log could not be written.
+    """
+    done: list[Recovered] = []
+    for row in list(_candidates(writer.store, saga_id)):
+        why = verdict_on(writer.store, row, force=saga_id is not None, now_ns=clock().time_ns())
+        if why != "recover":
+            done.append(_left_alone(writer.store, row, why))
+            continue
+        try:
+            done.append((yield from recover_one(writer, row.saga_id, force=saga_id is not None)))
+        except OwnerReplaced:
+            done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="raced"))
+    return done
+
+
+def _candidates(store: LogStore, saga_id: str | None) -> Iterator[StoredRow]:
+    if saga_id is not None:
+        row = store.row(saga_id)
+        if row is None:
+            raise LookupError(f"there is no saga {saga_id!r} in {store.location}")
+        if row.leaf is None or row.row.work:
+            yield row
+        return
+    after = None
+    while page := store.rows(Query(unsealed=True, amendments=True, after=after)):
+        yield from page
+        after = page[-1].saga_id
+
+
+def _left_alone(store: LogStore, row: StoredRow, why: str) -> Recovered:
+    loaded = load(store, row.saga_id) if why == "later" else None
+    return Recovered(
+        saga_id=row.saga_id,
+        name=row.row.name,
+        action=why,
+        report=report_of(loaded.view) if loaded else None,
+        left=_work_left(loaded.view, {}) if loaded else (),
+    )
+
+
+def recover_one(writer: Writer, saga_id: str, *, force: bool) -> Generator[Op, Any, Recovered]:
+    """Claim one saga and finish it as far as that can be done now.
+
+    The proof of its owner's death is held until the claim is durable; several recoverers may try, one claims.
+
+    Raises:
+        OwnerReplaced: another process was faster.
+    """
+    store = writer.store
+    loaded = load(store, saga_id)
+    if loaded is None:
+        raise LookupError(f"there is no saga {saga_id!r} in {store.location}")
+    if loaded.row.leaf is not None:
+        return (yield from _recover_sealed(writer, loaded))
+    dead = store.prove_dead(loaded.view.owner) if loaded.view.owner is not None else None
+    if loaded.view.owner is not None and dead is None:
+        raise OwnerReplaced(f"saga {saga_id!r}: its owner lives")
+    try:
+        if loaded.view.amends is not None:
+            return (yield from _recover_amendment(writer, loaded))
+        live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
+        live.dead_since_ns = clock().time_ns()
+        ticket = live.emit(r.Claimed, durable=True, owner=store.owner(), epoch=live.epoch)
+        yield from live.committed(ticket)
+    finally:
+        if dead is not None:
+            dead.close()
+    yield from _finish(live)
+    return _recovered(live)
+
+
+def _finish(live: LiveSaga) -> Generator[Op, Any, None]:
+    """Do what the saga's state asks for: the same code as the live path."""
+    budget = Budget.of(max(live.view.rollback_timeout_s or 0.0, RECOVERY_BUDGET_S))
+    if live.view.ended:
+        yield from finish_leftovers(live, budget)
+    elif live.view.state is SagaState.ROLLING_BACK:
+        live.closing.add(0)
+        yield from unwind(live, 0, budget)
+    else:
+        yield from roll_back(live, 0, live.view.cause or "its owner died", budget, drain_s=0.0)
+
+
+def _recover_amendment(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Recovered]:
+    """An amendment whose owner died: go on with what it states about its target, and end it."""
+    target = load(writer.store, loaded.view.amends or "")
+    if target is None:
+        raise LookupError(f"saga {loaded.view.id!r} amends {loaded.view.amends!r}, which is not in the log")
+    live = amendment(writer, target.view, target.row.count, target.row.amendments, name=loaded.view.name)
+    live.adopt(loaded.view, loaded.row.count)
+    ticket = live.emit(r.Claimed, durable=True, owner=writer.store.owner(), epoch=live.epoch)
+    yield from live.committed(ticket)
+    yield from unwind_leftovers(live, Budget.of(RECOVERY_BUDGET_S))
+    yield from live.committed(live.emit(r.SagaEnded, durable=True, outcome="committed"))
+    return _recovered(live)
+
+
+def _recover_sealed(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Recovered]:
+    """A sealed saga about which something became known later: its chain is closed, so an amendment goes on with it."""
+    live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="recover")
+    yield from unwind_leftovers(live, Budget.of(RECOVERY_BUDGET_S))
+    yield from live.committed(live.emit(r.SagaEnded, durable=True, outcome="committed"))
+    return _recovered(live)
+
+
+def _recovered(live: LiveSaga) -> Recovered:
+    view = live.view
+    return Recovered(
+        saga_id=view.id,
+        name=view.name,
+        action="recovered",
+        report=report_of(view, notes=live.notes),
+        left=_work_left(view, live.notes),
+    )
+
+
+def _work_left(view: Any, notes: dict[int, str]) -> tuple[Left, ...]:
+    return tuple(_left(view.id, step, notes) for step in leftovers(view))
+
+
+def _left(saga_id: str, step: StepView, notes: dict[int, str]) -> Left:
+    return Left(
+        saga_id=saga_id,
+        step=step.no,
+        tool=step.tool,
+        state="orphaned" if step.state is StepState.STANDING and step.compensation is None else step.state.value,
+        human=needs_human(step),
+        reason=notes.get(step.no) or step.reason or step.error_type or "",
+    )

@@ -1,0 +1,161 @@
+"""The saga as users hold it: the whole, or one nested scope of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from agent_saga.errors import UsageError
+from agent_saga.model import records as r
+from agent_saga.model.report import StepReport
+from agent_saga.runtime.current import current_saga_var
+from agent_saga.runtime.ops import is_async
+from agent_saga.runtime.stream import wrap_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent_saga.model.report import RollbackReport
+    from agent_saga.runtime.gate import Policy
+    from agent_saga.runtime.live import Flight, LiveSaga
+    from agent_saga.runtime.scope import ScopeEnvironment
+    from agent_saga.runtime.step import ToolCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long the end of a saga may take.
+
+    Attributes:
+        drain_s: how long calls that still run are waited for.
+        rollback_timeout_s: how long a rollback goes on before it leaves the rest to recovery.
+        suspend_ttl_s: how long a suspended saga is left alone.
+    """
+
+    drain_s: float = 5.0
+    rollback_timeout_s: float = 60.0
+    suspend_ttl_s: float = 7 * 24 * 3600.0
+
+
+class Saga:
+    """A saga, or a nested scope of one. `async with kit.transaction(...) as saga` gives it.
+
+    Attributes:
+        report: what is true after it ended; None before that.
+    """
+
+    def __init__(
+        self,
+        live: LiveSaga,
+        *,
+        scope: int,
+        limits: Limits,
+        policies: tuple[Policy, ...],
+        environment: ScopeEnvironment,
+    ) -> None:
+        self.live = live
+        self.scope = scope
+        self.limits = limits
+        self.policies = policies
+        self.environment = environment
+        self.report: RollbackReport | None = None
+        self.rollback_reason: str | None = None
+        self.sync_in_loop = False
+
+    @property
+    def id(self) -> str:
+        """The saga's id; nested scopes have the id of their saga."""
+        return self.live.id
+
+    def __repr__(self) -> str:
+        scope = f", scope {self.scope}" if self.scope else ""
+        return f"<Saga {self.id} {self.live.view.name!r}{scope}, {self.live.view.state.value}>"
+
+    def bind(self, fn: Callable[P, R]) -> Callable[P, R]:
+        """Return `fn` as a function that runs inside this saga, in whatever thread or task it is called.
+
+        It may run in several threads at once. What it starts after the saga has ended is refused.
+        """
+        if is_async(fn):
+
+            @functools.wraps(fn)
+            async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with self.attach():
+                    return await fn(*args, **kwargs)  # type: ignore[misc]
+
+            return run_async  # type: ignore[return-value]
+
+        @functools.wraps(fn)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self.attach():
+                return fn(*args, **kwargs)
+
+        return run
+
+    @contextlib.contextmanager
+    def attach(self) -> Iterator[Saga]:
+        """Make this saga the current one in this thread or task, for the length of the block."""
+        token = current_saga_var.set(self)
+        try:
+            yield self
+        finally:
+            current_saga_var.reset(token)
+
+    def waive(self, step: StepReport | str | int) -> None:
+        """Say that a failed step no longer counts against the saga.
+
+        Args:
+            step: its report, its id or its number.
+
+        Raises:
+            UsageError: the saga has no such step.
+        """
+        no = _number(self.live, step)
+        with self.live.lock:
+            if no not in self.live.view.steps:
+                raise UsageError(f"saga {self.id!r} has no step {no}")
+            self.live.emit(r.Waived, step=no, hold=True)
+
+    def roll_back(self, reason: str) -> None:
+        """Ask for a rollback: no further step may start, and the scope ends rolled back, without an exception if clean.
+
+        Args:
+            reason: recorded as the cause.
+        """
+        with self.live.lock:
+            self.rollback_reason = reason
+            self.live.closing.add(self.scope)
+
+    # -- for the engine -----------------------------------------------------------------------------------------
+
+    def pause(self, call: ToolCall, reason: str) -> None:
+        """Note that a framework paused in a call: the saga is suspended when its scope ends."""
+        self.live.paused[_pause_name(call)] = reason
+
+    def resumed_pause(self, call: ToolCall) -> None:
+        """Note that a paused call runs again."""
+        self.live.paused.pop(_pause_name(call), None)
+
+    def wrap_stream(self, call: ToolCall, flight: Flight, result: Any) -> Any:
+        """See `agent_saga.runtime.stream`."""
+        return wrap_stream(self, call, flight, result)
+
+
+def _pause_name(call: ToolCall) -> str:
+    return call.call_id or call.declaration.name
+
+
+def _number(live: LiveSaga, step: StepReport | str | int) -> int:
+    if isinstance(step, StepReport):
+        step = step.step_id
+    if isinstance(step, int):
+        return step
+    saga_id, _, number = step.rpartition(":")
+    if (saga_id and saga_id != live.id) or not number.isdigit():
+        raise UsageError(f"{step!r} is no step of saga {live.id!r}")
+    return int(number)

@@ -1,0 +1,162 @@
+"""Settling a step in doubt: its late outcome, its probe, its compensation if that is safe; else it stays in doubt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent_saga.machine.plan import Action, next_action
+from agent_saga.machine.states import StepState
+from agent_saga.model import records as r
+from agent_saga.model.effects import Landed, NotLanded, Unknowable
+from agent_saga.model.paths import PathMissing
+from agent_saga.model.paths import resolve as resolve_path
+from agent_saga.model.values import decode, encode
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.compensate import compensate, recheck
+from agent_saga.runtime.declaration import recipe_of
+from agent_saga.runtime.ops import Invoke, Sleep
+from agent_saga.runtime.registry import function_for
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from agent_saga.machine.view import StepView
+    from agent_saga.model.records import Recipe
+    from agent_saga.runtime.compensate import Budget
+    from agent_saga.runtime.live import LiveSaga
+    from agent_saga.runtime.ops import Op
+
+
+def settle(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, None]:
+    """Settle a step in doubt in the order of DESIGN 4, as far as it can be settled now.
+
+    A call that still runs in this process is left alone: it stays in doubt until it returns.
+    """
+    if step.no in live.flights:
+        return
+    if step.state is StepState.IN_DOUBT and step.probe is not None:
+        yield from probe(live, step, budget)
+    if step.state is StepState.IN_DOUBT and step.bindable_from_intent:
+        yield from compensate(live, step, budget)
+
+
+def resolve(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, None]:
+    """Do all that rollback can do now about one step of a scope that must go."""
+    probed = verified = False
+    while step.no not in live.flights and budget.left_s > 0:
+        match next_action(step, probed=probed, verified=verified):
+            case Action.PROBE:
+                yield from probe(live, step, budget)
+                probed = True
+            case Action.VERIFY:
+                verified = not (yield from recheck(live, step))
+            case Action.COMPENSATE:
+                yield from compensate(live, step, budget)
+                return
+            case _:
+                return
+
+
+def probe(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, None]:
+    """Ask the probe, and record its answer.
+
+    `NotLanded` counts only when the call can no longer land: `settle_s` after it returned, or after its owner was
+    found dead. Until then the question is asked again, within the budget.
+    """
+    answer = yield from _ask(step)
+    if isinstance(answer, NotLanded) and (wait_s := _unsettled_s(live, step)) > 0:
+        if wait_s <= min(budget.left_s, budget.settle_wait_s):
+            yield Sleep(wait_s)
+            answer = yield from _ask(step)
+        else:
+            answer = Unknowable(
+                f"not landed yet, but a request may travel for {step.settle_s:g} s; ask again in {wait_s:.0f} s"
+            )
+    values, fields = _answer_fields(live, step, answer)
+    ticket = live.emit(r.Probed, values, step=step.no, **fields)
+    yield from live.committed(ticket)
+
+
+def _unsettled_s(live: LiveSaga, step: StepView) -> float:
+    since_ns = max(step.outcome_at, step.intent_at, live.dead_since_ns)
+    return step.settle_s - (clock().time_ns() - since_ns) / 1e9
+
+
+def _ask(step: StepView) -> Generator[Op, Any, Landed | NotLanded | Unknowable]:
+    """Return one of the three answers; anything else, and an exception, counts as Unknowable."""
+    try:
+        fn = function_for(step.probe or "")
+        kwargs = {name: decode(text) for name, text in step.kwargs.items()}
+        answer = yield Invoke(fn, {"key": step.key, "kwargs": kwargs}, 30.0)
+    except Exception as error:  # noqa: BLE001 - a probe that fails has answered nothing.
+        return Unknowable(f"{step.probe}: {type(error).__name__}: {error}")
+    if isinstance(answer, Landed | NotLanded | Unknowable):
+        return answer
+    return Unknowable(f"{step.probe} returned {answer!r}, which is no answer")
+
+
+def _answer_fields(
+    live: LiveSaga, step: StepView, answer: Landed | NotLanded | Unknowable
+) -> tuple[dict[str, str], dict[str, Any]]:
+    match answer:
+        case NotLanded():
+            return {}, {"answer": "not_landed"}
+        case Unknowable(reason):
+            return {}, {"answer": "unknowable", "reason": reason}
+        case Landed(result):
+            encoded = encode(result)
+            values = {"result": encoded.text}
+            bound, recipe, reason = bind_late(live, step, result)
+            if bound is not None:
+                values |= {f"compensation.{name}": text for name, text in bound.items()}
+            fields = {"answer": "landed", "reason": reason, "bound": bound is not None, "exact": encoded.exact}
+            return values, {**fields, "recipe": recipe}
+
+
+def bind_late(live: LiveSaga, step: StepView, result: object) -> tuple[dict[str, str] | None, Recipe | None, str]:
+    """Bind a compensation from a result that became known later, by the live declaration or by the recipe.
+
+    Returns:
+        The kwargs' texts, the recipe when the intent has none, and the reason when there is no compensation.
+    """
+    live_binder = live.binders.get(step.no)
+    recipe = None
+    try:
+        if live_binder is not None:
+            bound = live_binder(result)
+            if bound is None:
+                return None, None, "no compensation is declared"
+            kwargs = bound.kwargs
+            recipe = recipe_of(bound.compensator, None) if step.recipe is None else None
+        elif step.recipe is not None and step.recipe.bind is not None:
+            kwargs = bind_recorded(step, result)
+        else:
+            return None, None, "no compensation is declared that another process could bind"
+    except PathMissing as error:
+        return None, None, str(error)
+    except Exception as error:  # noqa: BLE001 - the user's own binder failed: the step is an orphan, and says why.
+        return None, None, f"its compensation could not be bound: {type(error).__name__}: {error}"
+    return _texts(live, step, kwargs), recipe, ""
+
+
+def bind_recorded(step: StepView, result: object) -> dict[str, object]:
+    """Bind a compensation by the recorded recipe, from the recorded arguments and a result.
+
+    Raises:
+        PathMissing: a path leads nowhere.
+    """
+    bind = step.recipe.bind if step.recipe is not None else None
+    roots = {"kwargs": {name: decode(text) for name, text in step.kwargs.items()}, "result": result, "key": step.key}
+    return {parameter: resolve_path(path, roots) for parameter, path in (bind or {}).items()}
+
+
+def _texts(live: LiveSaga, step: StepView, kwargs: Mapping[str, object]) -> dict[str, str]:
+    texts, objects = {}, {}
+    for name, value in kwargs.items():
+        encoded = encode(value)
+        texts[name] = encoded.text
+        if not encoded.exact:
+            objects[name] = value
+    if objects:
+        live.bound_objects[step.no] = objects
+    return texts

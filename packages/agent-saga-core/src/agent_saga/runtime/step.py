@@ -1,0 +1,474 @@
+"""The life of a step: gate, intent, effect, outcome. Written once, for sync and async, Python and adapters."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent_saga.errors import LogFailed, OwnerReplaced, UnboundCompensation, UsageError
+from agent_saga.machine.view import identity_of
+from agent_saga.model import records as r
+from agent_saga.model.effects import Effect
+from agent_saga.model.ids import step_id
+from agent_saga.model.paths import PathMissing
+from agent_saga.model.values import Encoded, encode
+from agent_saga.runtime import admission, late
+from agent_saga.runtime.classify import is_in_doubt
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.current import CurrentStep, current_step_var
+from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, recipe_of
+from agent_saga.runtime.gate import ProposedCall, pass_gate
+from agent_saga.runtime.live import Flight
+from agent_saga.runtime.ops import Sleep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from concurrent.futures import Future
+
+    from agent_saga.machine.view import StepView
+    from agent_saga.runtime.declaration import Declaration
+    from agent_saga.runtime.live import LiveSaga
+    from agent_saga.runtime.ops import Call, Op
+    from agent_saga.runtime.saga import Saga
+    from agent_saga.runtime.writer import Ticket
+
+RETRY_BACKOFF_S = 0.2
+RETRY_BACKOFF_S_MAX = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolCall:
+    """One call on its way.
+
+    Attributes:
+        kwargs: the arguments by parameter name, defaults included.
+        run: makes the operation that runs the tool, given the key (or None where the tool takes none).
+        adapter: the framework, or None for a direct call from Python.
+        call_id, call_scope: the framework's id of the call, and where it is unique.
+        attempt: how often the framework has begun this unit of work before.
+        is_error: tells an error-shaped result.
+        is_pause: tells an exception that only pauses the run.
+    """
+
+    declaration: Declaration
+    kwargs: dict[str, Any]
+    run: Callable[[str | None], Call]
+    adapter: str | None = None
+    call_id: str | None = None
+    call_scope: str | None = None
+    attempt: int = 0
+    is_error: Callable[[Any], bool] | None = None
+    is_pause: Callable[[BaseException], bool] | None = None
+    encoded: dict[str, Encoded] | None = None
+    identity: bytes | None = None
+
+
+def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
+    """Run one call as a step of the saga, and return what the tool returned.
+
+    Raises:
+        GateRefused, SagaClosed, StepInDoubt, ...: before the effect; nothing happened.
+        UnboundCompensation: after the effect; the step is an orphan.
+        BaseException: what the tool raised.
+    """
+    live, declaration = saga.live, call.declaration
+    live.check_accepts(saga.scope, declaration.name)
+    if declaration.read_only:
+        return (yield from _read(saga, call))
+    _check_compensation(declaration)
+    call.encoded = encode_kwargs(declaration, call.kwargs)
+    call.identity = _identity(declaration, call.encoded)
+    admitted = yield from admission.admit(saga, call)
+    if admitted.replay is not None:
+        return (yield from admission.replay(saga, call, admitted.replay))
+    yield from pass_gate(
+        live, saga, _proposed(call, repeats=admitted.repeats), saga.policies, saga.environment.approver
+    )
+    again = admitted.again
+    for tries_left in range(declaration.retry, -1, -1):
+        try:
+            return (yield from _attempt(saga, call, again))
+        except Exception:
+            if not tries_left or live.doomed is not None:
+                raise
+            again = live.view.steps[call_step(live, call)]
+            delay = min(RETRY_BACKOFF_S * 2 ** (declaration.retry - tries_left), RETRY_BACKOFF_S_MAX)
+        yield Sleep(delay * clock().jitter())
+    raise UsageError(f"tool {declaration.name!r}: retry must not be negative")
+
+
+def call_step(live: LiveSaga, call: ToolCall) -> int:
+    """Return the number of the step that the last attempt of a call made."""
+    return live.by_identity[call.identity][-1] if call.identity is not None else len(live.view.steps)
+
+
+def _check_compensation(declaration: Declaration) -> None:
+    if declaration.compensate is None and declaration.effect in {Effect.REVERSIBLE, Effect.COMPENSABLE}:
+        raise UsageError(
+            f"tool {declaration.name!r} is declared {declaration.effect.value} and has no compensator; it did not run. "
+            f"Add one (@{declaration.name}.compensator(...) or compensate=...), or declare it irreversible"
+        )
+
+
+def _identity(declaration: Declaration, encoded: dict[str, Encoded]) -> bytes | None:
+    names = encoded if declaration.identity is None else declaration.identity
+    chosen = {name: encoded[name] for name in names if name in encoded}
+    if len(chosen) != len(names) or any(value.opaque for value in chosen.values()):
+        return None
+    return identity_of(declaration.name, {name: value.canonical for name, value in chosen.items()})
+
+
+def _proposed(call: ToolCall, *, repeats: bool) -> ProposedCall:
+    declaration = call.declaration
+    return ProposedCall(
+        tool=declaration.name,
+        kwargs=call.kwargs,
+        effect=declaration.effect,
+        version=declaration.version,
+        adapter=call.adapter,
+        repeats=repeats,
+    )
+
+
+# -- one attempt --------------------------------------------------------------------------------------------------
+
+
+def _attempt(saga: Saga, call: ToolCall, again: StepView | None) -> Generator[Op, Any, Any]:
+    live = saga.live
+    flight, ticket = _intend(saga, call, again)
+    step = live.view.steps[flight.step]
+    try:
+        yield from live.committed(ticket)
+    except BaseException as error:
+        _not_started(live, flight, error)
+        raise
+    operation = call.run(step.key if call.declaration.key_param else None)
+    token = current_step_var.set(
+        CurrentStep(saga_id=live.id, step_id=step.id, tool=step.tool, key=step.key, _joinable=call.adapter is not None)
+    )
+    try:
+        result = yield operation
+    except BaseException as error:
+        _raised(saga, call, flight, error, operation)
+        raise
+    finally:
+        _reset(token)
+    return (yield from _returned(saga, call, flight, result))
+
+
+def _reset(token: Any) -> None:
+    try:
+        current_step_var.reset(token)
+    except ValueError:  # The context changed while the tool ran; that copy ends with it.
+        return
+
+
+def _intend(saga: Saga, call: ToolCall, again: StepView | None) -> tuple[Flight, Ticket | None]:
+    """Record the intent. INVARIANT: no effect starts before its ticket is committed."""
+    live, declaration = saga.live, call.declaration
+    with live.lock:
+        live.check_accepts(saga.scope, declaration.name)
+        no = again.no if again is not None else len(live.view.steps) + 1
+        flight = live.flights[no] = Flight(no)
+        live.binders[no] = _binder(call, step_id(live.view.id, no))
+        ticket = live.emit(
+            r.Intent,
+            {f"kwargs.{name}": value.text for name, value in (call.encoded or {}).items()},
+            durable=True,
+            step=no,
+            tool=declaration.name,
+            version=declaration.version,
+            effect=declaration.effect.value,
+            key=step_id(live.view.id, no),
+            attempt=1 if again is None else again.attempt + 1,
+            scope=saga.scope,
+            recipe=declaration.recipe(),
+            probe=declaration.probe,
+            settle_s=declaration.settle_s,
+            takes_key=declaration.key_param is not None,
+            no_identity=call.identity is None,
+            identity=list(declaration.identity) if declaration.identity is not None else None,
+            adapter=call.adapter,
+            call_id=call.call_id,
+            call_scope=call.call_scope,
+            framework_attempt=call.attempt,
+            resolves="same_tool" if declaration.resolves == "same_tool" else None,
+        )
+        if again is None and call.identity is not None:
+            live.by_identity.setdefault(call.identity, []).append(no)
+        saga.resumed_pause(call)
+    return flight, ticket
+
+
+def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
+    return lambda result: bind_compensation(call.declaration.compensate, CallView(call.kwargs, result, key))
+
+
+def _not_started(live: LiveSaga, flight: Flight, error: BaseException) -> None:
+    """The wait for the intent was interrupted, or the log failed: the effect was not started."""
+    with live.lock:
+        if live.writer.failed is None and not live.replaced:
+            live.emit(
+                r.Outcome,
+                step=flight.step,
+                state="failed",
+                error=type(error).__name__,
+                attempt=live.view.steps[flight.step].attempt,
+            )
+            live.emit(r.Waived, step=flight.step)
+        live.land(flight)
+
+
+# -- what came of it ----------------------------------------------------------------------------------------------
+
+
+def _returned(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> Generator[Op, Any, Any]:
+    if inspect.isawaitable(result):
+        _refuse_awaitable(saga, call, flight, result)
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        return saga.wrap_stream(call, flight, result)
+    if call.is_error is not None and _is_error(call, result):
+        yield from record_error_result(saga, call, flight, result)
+        return result
+    problem = yield from record_success(saga, call, flight, result)
+    if problem is not None:
+        raise UnboundCompensation(problem)
+    return result
+
+
+def _is_error(call: ToolCall, result: Any) -> bool:
+    return call.is_error is not None and bool(call.is_error(result))
+
+
+def _refuse_awaitable(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> None:
+    """A tool returned something to be awaited: its effect has not happened, or happens outside the step."""
+    name = call.declaration.name
+    hint = "declare the async function itself as the tool, or await inside it"
+    if inspect.iscoroutine(result):
+        result.close()
+        error = UsageError(f"tool {name!r} returned a coroutine, which was not started and has been closed: {hint}")
+        record_failure(saga, call, flight, error, state="failed", assumed=False)
+        raise error
+    error = UsageError(
+        f"tool {name!r} returned an awaitable ({type(result).__name__}), so its effect is in doubt: {hint}"
+    )
+    record_failure(saga, call, flight, error, state="in_doubt", assumed=False)
+    raise error
+
+
+def success_fields(
+    live: LiveSaga, no: int, call: ToolCall, result: Any
+) -> tuple[dict[str, str], dict[str, Any], str | None]:
+    """Return the values and fields of a success, and what is wrong with its compensation, if anything."""
+    encoded = encode(result)
+    values = {"result": encoded.text}
+    step = live.view.steps[no]
+    problem: str | None = None
+    bound = None
+    try:
+        bound = live.binders[no](result)
+    except PathMissing as error:
+        problem = _unbound(step, str(error))
+    except Exception as error:  # noqa: BLE001 - the effect happened; a failing binder makes an orphan, said at once.
+        problem = _unbound(step, f"{type(error).__name__}: {error}")
+    if bound is not None:
+        objects = {}
+        for name, value in bound.kwargs.items():
+            form = encode(value)
+            values[f"compensation.{name}"] = form.text
+            if not form.exact:
+                objects[name] = value
+        if objects:
+            live.bound_objects[no] = objects
+    if not encoded.exact:
+        live.objects[no] = result
+    fields = {"state": "succeeded", "bound": bound is not None, "exact": encoded.exact}
+    if bound is not None and step.recipe is None:
+        fields["recipe"] = recipe_of(bound.compensator, None)
+    return values, fields, problem
+
+
+def _unbound(step: StepView, reason: str) -> str:
+    return (
+        f"step {step.id!r}: {step.tool!r} ran and its effect stands, but its compensation could not be bound: {reason}. "
+        "The saga is going to roll back, and this step stays as an orphan; do not call the tool again"
+    )
+
+
+def record_success(
+    saga: Saga, call: ToolCall, flight: Flight, result: Any, *, partial: bool = False
+) -> Generator[Op, Any, str | None]:
+    """Record that the effect happened; returns what is wrong with its compensation, or None.
+
+    Recording never turns a success into a failure: when the log fails here, the scope says so at its end.
+    """
+    live = saga.live
+    values, fields, problem = success_fields(live, flight.step, call, result)
+    if problem is not None:
+        live.doomed = live.doomed or f"step {flight.step} has no compensation"
+    ticket = _record_outcome(saga, flight, values, fields, partial=partial)
+    if ticket is not None:
+        try:
+            yield from live.committed(ticket)
+        except (LogFailed, OwnerReplaced):
+            pass  # Kept in the writer and in the saga; no further effect starts, and the scope raises it.
+    return problem
+
+
+def _record_outcome(
+    saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str, Any], **extra: Any
+) -> Ticket | None:
+    live = saga.live
+    with live.lock:
+        if not flight.given_up and not live.closed and not live.replaced:
+            attempt = live.view.steps[flight.step].attempt
+            ticket = live.emit(r.Outcome, values, step=flight.step, attempt=attempt, **fields, **extra)
+            live.land(flight)
+            return ticket
+    late.arrive(saga, flight, values, fields)
+    return None
+
+
+def record_error_result(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> Generator[Op, Any, None]:
+    """Record a result that the framework shapes as an error: judged like an exception."""
+    state = "in_doubt" if call.declaration.must_be_probed else "failed"
+    fields = {"state": state, "assumed": state == "failed", "error": "error_result"}
+    ticket = _record_outcome(saga, flight, {"error": encode(result).text}, fields)
+    if ticket is not None:
+        yield from saga.live.committed(ticket)
+
+
+def judge(declaration: Declaration, error: BaseException) -> tuple[str, bool]:
+    """Return what an exception says about the effect (`failed` or `in_doubt`), and whether that is assumed."""
+    if isinstance(error, declaration.no_effect_on):
+        return "failed", False
+    if isinstance(error, declaration.in_doubt_on) or declaration.must_be_probed or is_in_doubt(error):
+        return "in_doubt", False
+    return "failed", True
+
+
+def _raised(saga: Saga, call: ToolCall, flight: Flight, error: BaseException, operation: Call) -> None:
+    """Record what an exception says. Nothing is awaited: the task may have been cancelled."""
+    if call.is_pause is not None and call.is_pause(error):
+        _paused(saga, call, flight, error)
+        return
+    state, assumed = judge(call.declaration, error)
+    running = operation.running
+    if running is not None and not running.done():
+        _gave_up(saga, call, flight, error)
+        watch(saga, call, flight, running)
+        return
+    record_failure(saga, call, flight, error, state=state, assumed=assumed)
+
+
+def record_failure(
+    saga: Saga, call: ToolCall, flight: Flight, error: BaseException, *, state: str, assumed: bool
+) -> None:
+    text = _error_text(error)
+    fields = {"state": state, "assumed": assumed, "error": type(error).__name__}
+    ticket = _record_outcome(saga, flight, {"error": text}, fields)
+    _commit_quietly(saga.live, ticket)
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - the tool's own exception class misbehaves.
+        message = "(no message: its __str__ failed)"
+    return encode(message, limit_bytes=16_384).text
+
+
+def _commit_quietly(live: LiveSaga, ticket: Ticket | None) -> None:
+    """Commit on the way out with the tool's own exception, which must stay the one that is raised."""
+    if ticket is None:
+        return
+    try:
+        live.commit_now(ticket)
+    except (LogFailed, OwnerReplaced):
+        return
+
+
+def _paused(saga: Saga, call: ToolCall, flight: Flight, error: BaseException) -> None:
+    """The framework pauses inside the tool: not a failure; the saga is suspended when its scope ends."""
+    doubtful = call.declaration.must_be_probed or call.declaration.key_param is not None
+    fields = {"state": "in_doubt" if doubtful else "failed", "assumed": not doubtful, "error": type(error).__name__}
+    with saga.live.lock:
+        ticket = _record_outcome(saga, flight, {}, fields)
+        if not doubtful and ticket is not None:
+            ticket = saga.live.emit(r.Waived, step=flight.step)
+    _commit_quietly(saga.live, ticket)
+    saga.pause(call, f"{call.declaration.name} paused the run")
+
+
+def _gave_up(saga: Saga, call: ToolCall, flight: Flight, error: BaseException) -> None:
+    """The caller stops waiting for a call that still runs in a thread; its answer will be a late outcome."""
+    live = saga.live
+    with live.lock:
+        attempt = live.view.steps[flight.step].attempt
+        ticket = live.emit(
+            r.Outcome,
+            {"error": _error_text(error)},
+            step=flight.step,
+            state="in_doubt",
+            attempt=attempt,
+            error=type(error).__name__,
+        )
+        flight.given_up = True
+    _commit_quietly(live, ticket)
+
+
+def watch(saga: Saga, call: ToolCall, flight: Flight, running: Future[Any]) -> None:
+    """Record the late outcome of a call whose thread outlives its caller's patience."""
+
+    def arrived(_future: Any) -> None:
+        error = running.exception()
+        if error is None:
+            values, fields, _ = success_fields(saga.live, flight.step, call, running.result())
+        else:
+            state, _ = judge(call.declaration, error)
+            values, fields = {"error": _error_text(error)}, {"state": state, "error": type(error).__name__}
+        late.arrive(saga, flight, values, fields)
+
+    running.add_done_callback(arrived)
+
+
+# -- read-only ----------------------------------------------------------------------------------------------------
+
+
+def _read(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
+    """Run a call without effects: one record, for which nobody waits."""
+    try:
+        result = yield call.run(None)
+    except BaseException as error:
+        _record_read(saga, call, {"error": _error_text(error)}, state="failed", error=type(error).__name__)
+        if call.is_pause is not None and call.is_pause(error):
+            saga.pause(call, f"{call.declaration.name} paused the run")
+        raise
+    if inspect.iscoroutine(result):
+        result.close()
+        raise UsageError(f"tool {call.declaration.name!r} returned a coroutine: declare the async function itself")
+    if not (inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        failed = call.is_error is not None and _is_error(call, result)
+        _record_read(saga, call, {"result": encode(result).text}, state="failed" if failed else "succeeded")
+    return result
+
+
+def _record_read(saga: Saga, call: ToolCall, values: dict[str, str], **fields: Any) -> None:
+    live = saga.live
+    encoded = encode_kwargs(call.declaration, call.kwargs)
+    values |= {f"kwargs.{name}": value.text for name, value in encoded.items()}
+    with live.lock:
+        if live.closed or live.replaced or live.writer.failed is not None:
+            return
+        live.emit(
+            r.Outcome,
+            values,
+            hold=True,
+            step=len(live.view.steps) + 1,
+            tool=call.declaration.name,
+            scope=saga.scope,
+            adapter=call.adapter,
+            call_id=call.call_id,
+            **fields,
+        )

@@ -1,0 +1,199 @@
+"""For those who extend agent-saga: what adapters of frameworks, stores and readers use."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from agent_saga.errors import UndeclaredTool
+from agent_saga.kit import AgentKit as AgentKit
+from agent_saga.kit import default_kit as default_kit
+from agent_saga.model.records import fields_of
+from agent_saga.model.values import decode
+from agent_saga.runtime.current import current_saga_var
+from agent_saga.runtime.declaration import Declaration
+from agent_saga.runtime.ops import Call, adrive, drive
+from agent_saga.runtime.saga import Saga
+from agent_saga.runtime.step import ToolCall, perform
+from agent_saga.runtime.tool import check_outside, joined_key
+from agent_saga.store.open import open_log
+from agent_saga.store.port import Query
+from agent_saga.store.reader import checked_records
+
+R = TypeVar("R")
+
+__all__ = ["AdapterInfo", "AgentKit", "aguard", "default_kit", "guard", "read_records"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterInfo:
+    """What an adapter covers (entry point group `agent_saga.adapters`).
+
+    Attributes:
+        name: of the adapter, as recorded with each step.
+        framework: the framework's distribution, with the supported range (`langgraph>=1.2`).
+        capabilities: what the conformance suite showed.
+        gaps: what is known not to be covered, in one line each.
+    """
+
+    name: str
+    framework: str
+    capabilities: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+def guard(
+    name: str,
+    kwargs: Mapping[str, Any],
+    call: Callable[[dict[str, Any]], R],
+    *,
+    adapter: str,
+    call_id: str | None = None,
+    scope: str | None = None,
+    attempt: int = 0,
+    validate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    is_error: Callable[[Any], bool] | None = None,
+    is_pause: Callable[[BaseException], bool] | None = None,
+    kit: AgentKit | None = None,
+) -> R:
+    """Run a framework's tool call as a step of the current saga; outside of one, run it bare.
+
+    Args:
+        name: the tool, as declared.
+        kwargs: its arguments, after the framework's own validation.
+        call: runs the tool with the effective arguments (the key included, where the declaration names a parameter
+            for it) and returns its raw result.
+        adapter: the adapter's name.
+        call_id: the framework's id of the call.
+        scope: where that id is unique; an equal id elsewhere is another call.
+        attempt: how often the framework has begun this unit of work before.
+        validate: returns the validated arguments; what it raises happens before any intent.
+        is_error: tells a result that the framework shapes as an error.
+        is_pause: tells an exception that pauses the run and is no failure.
+        kit: whose declarations count outside of a saga; by default the default kit.
+
+    Raises:
+        UndeclaredTool: inside a saga, the tool is not declared; it did not run.
+        GateRefused, SagaClosed, StepInDoubt: it did not run.
+        BaseException: what the tool raised.
+    """
+    saga = current_saga_var.get()
+    given = dict(kwargs if validate is None else validate(dict(kwargs)))
+    if saga is None:
+        _check_bare(name, kit)
+        return call(given)
+    declaration = _declared(saga, name)
+    key = joined_key(declaration, saga)
+    if key is not None:
+        return call(_with_key(declaration, given, key))
+    tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
+    return drive(perform(saga, tool_call))  # type: ignore[no-any-return]
+
+
+async def aguard(
+    name: str,
+    kwargs: Mapping[str, Any],
+    call: Callable[[dict[str, Any]], Awaitable[R]],
+    *,
+    adapter: str,
+    call_id: str | None = None,
+    scope: str | None = None,
+    attempt: int = 0,
+    validate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    is_error: Callable[[Any], bool] | None = None,
+    is_pause: Callable[[BaseException], bool] | None = None,
+    kit: AgentKit | None = None,
+) -> R:
+    """See guard; `call` is async."""
+    saga = current_saga_var.get()
+    given = dict(kwargs if validate is None else validate(dict(kwargs)))
+    if saga is None:
+        _check_bare(name, kit)
+        return await call(given)
+    declaration = _declared(saga, name)
+    key = joined_key(declaration, saga)
+    if key is not None:
+        return await call(_with_key(declaration, given, key))
+    tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
+    return await adrive(perform(saga, tool_call))  # type: ignore[no-any-return]
+
+
+def _check_bare(name: str, kit: AgentKit | None) -> None:
+    environment = (kit or default_kit()).environment
+    declaration = environment.declarations.find(name)
+    if declaration is not None:
+        check_outside(declaration, environment)
+
+
+def _declared(saga: Saga, name: str) -> Declaration:
+    declaration = saga.environment.declarations.find(name)
+    if declaration is None:
+        raise UndeclaredTool(
+            f"tool {name!r} is not declared, so it did not run in saga {saga.id!r}. Decide what it does and add: "
+            f"kit.declare({name!r}, effect='read_only' | 'reversible' | 'compensable' | 'irreversible', ...)"
+        )
+    return declaration
+
+
+def _with_key(declaration: Declaration, kwargs: dict[str, Any], key: str | None) -> dict[str, Any]:
+    return kwargs if key is None or declaration.key_param is None else {**kwargs, declaration.key_param: key}
+
+
+def _tool_call(  # noqa: PLR0917 - private, and called in two places with the names at hand.
+    declaration: Declaration,
+    kwargs: dict[str, Any],
+    call: Callable[[dict[str, Any]], Any],
+    adapter: str,
+    call_id: str | None,
+    scope: str | None,
+    attempt: int,
+    is_error: Callable[[Any], bool] | None,
+    is_pause: Callable[[BaseException], bool] | None,
+) -> ToolCall:
+    visible = {name: value for name, value in kwargs.items() if name != declaration.key_param}
+
+    def run(key: str | None) -> Call:
+        return Call(call, (_with_key(declaration, kwargs, key),), {}, declaration.timeout_s)
+
+    return ToolCall(
+        declaration=declaration,
+        kwargs=visible,
+        run=run,
+        adapter=adapter,
+        call_id=call_id,
+        call_scope=scope,
+        attempt=attempt,
+        is_error=is_error,
+        is_pause=is_pause,
+    )
+
+
+def read_records(log: str, saga_id: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the records of a log, or of one saga, as plain data, checked against their chains.
+
+    Args:
+        log: a path or URL.
+        saga_id: only this saga.
+
+    Yields:
+        The body's fields, and `values` with what the payload holds, decoded.
+
+    Raises:
+        LogMissing, LogUnusable: there is no log to read.
+        CorruptLog: a record or chain is damaged; nothing after it is given.
+    """
+    store = open_log(log, create=False)
+    try:
+        for one in [saga_id] if saga_id is not None else _saga_ids(store):
+            for _, record, texts in checked_records(store, one):
+                yield {**fields_of(record), "values": {name: decode(text) for name, text in texts.items()}}
+    finally:
+        store.close()
+
+
+def _saga_ids(store: Any) -> Iterator[str]:
+    after = None
+    while page := store.rows(Query(amendments=True, after=after)):
+        yield from (row.saga_id for row in page)
+        after = page[-1].saga_id

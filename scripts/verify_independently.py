@@ -1,0 +1,99 @@
+# It fits in 100 lines, so that a person reads it in one sitting; tools that want more lines are off.
+# fmt: off
+# ruff: noqa: ANN001, ANN201, B905, C408, E401, E501, E701, E731, I001, PLR0917, PLR2004, RUF017, S608, SIM905
+# mypy: ignore-errors
+"""Verifies a log, given its path: standard library only, written from docs/log-format.md alone. Exit 0 fine, 1 damaged, 3 no log."""
+import hashlib, json, re, sqlite3, sys, zlib
+from pathlib import Path
+ABOUT_STEPS = {"settled", "late_outcome", "probed", "compensation_intent", "compensation_outcome"}
+KINDS = ABOUT_STEPS | {"saga_opened", "decision", "intent", "outcome", "rollback_started", "suspended", "claimed", "released", "abandoned", "waived", "scope_opened", "scope_ended", "replayed", "saga_ended"}
+MOVES = {"landed": "standing", "not_landed": "absent", "unknowable": "in_doubt", "succeeded": "standing", "failed": "absent",
+         "in_doubt": "in_doubt", "happened": "standing", "did-not-happen": "absent", "compensated-by-hand": "compensated", "accept": "accepted"}
+OUTCOMES = {"compensated": "compensated", "already_done": "compensated", "conflict": "conflicted", "failed": "compensation_failed", "in_doubt": "compensating"}
+ENDED, NEW_STEP = ("committed", "rolled_back"), dict(landed=False, comp=False, next=None, tries=0, unwanted=False)
+ROW = ("name key incarnation state owner epoch on_crash opened_at due_at work human sealed amends head count amendments leaf").split()
+CHAINS = ("SELECT pos, saga, n, body, payload, hash FROM records WHERE saga = ?1 OR saga IN (SELECT saga FROM sagas WHERE amends = ?1) ORDER BY pos")
+def stop(reason, saga="", n=""): sys.exit(print(f"damaged: saga {saga} record {n}: {reason}") or 1)
+def check(pos, saga, n, body, payload, digest, before):
+    try:
+        record = json.loads(body, parse_float=lambda text: "\ue000" + text)  # The mark keeps a float as it was spelled.
+        again = re.sub('"\ue000([^"]*)"', r"\1", json.dumps(record, separators=(",", ":"), ensure_ascii=False)).encode()
+        values, held = record.get("values", {}), json.loads(payload) if payload is not None else {}
+        opened = {name: hashlib.sha256(bytes.fromhex(salt) + text.encode()).hexdigest() for name, (salt, text) in held.items()}
+        if again != body or record["v"] != 1 or record["kind"] not in KINDS or opened != values:
+            stop("the body is not canonical, its kind or version not known, or the payload differs from its commitments", saga, n)
+        if (record["saga"], record["n"], record["pos"], n) != (saga, n, pos, before[1] + 1) or pos <= before[2]:
+            stop("the record is out of place", saga, n)
+        if hashlib.sha256(before[0] + body).digest() != digest: stop("the chain is broken", saga, n)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        stop(f"unreadable: {error!r}", saga, n)
+    return record, (digest, n, pos)
+def fold_step(view, r, kind):
+    step, state = view["steps"].setdefault(r["step"], dict(NEW_STEP)), r.get("state") or r.get("answer") or r.get("verdict")
+    if kind == "intent": step.update(state="in_doubt", recipe=r.get("recipe") or {}, scope=r.get("scope", 0))
+    elif kind == "late_outcome":
+        news = state == "succeeded" and not step["landed"]
+        if news and step["state"] in ("compensated", "compensating", "compensation_failed"):
+            step.update(state="standing", tries=0)
+        elif state != "in_doubt" and (step["state"] == "in_doubt" or (step["state"] == "absent" and state == "succeeded")): step["state"] = MOVES[state]
+        if news: step.update(landed=True, comp=step["comp"] or r.get("bound", False), unwanted=view["state"] in ENDED)
+    elif kind == "compensation_intent": step.update(state="compensating", tries=r["attempt"], next=None, comp=True)
+    elif kind == "compensation_outcome": step.update(state=OUTCOMES[state], next=r.get("next_at"))
+    else:
+        step.update(state=MOVES[state], next=None if kind == "settled" else step["next"])
+        if step["state"] == "standing": step.update(landed=True, comp=step["comp"] or r.get("bound", False))
+def fold(view, r, own):
+    kind, state = r["kind"], view["state"]
+    if (kind in ABOUT_STEPS and not (own and view["amends"])) or (own and (kind == "intent" or (kind == "outcome" and "tool" not in r))):
+        fold_step(view, r, kind)
+    elif own and kind == "rollback_started":
+        view.update(rolling=view["rolling"] | {r.get("scope", 0)}, state=state if r.get("scope", 0) else "rolling_back")
+    elif own and kind == "scope_opened": view["parents"][r["scope"]] = r["parent"]
+    elif own and kind in ("suspended", "abandoned", "released"):
+        view.update({"released": {"until": r.get("next_at")}, "suspended": {"state": kind, "expires": r.get("expires_at")}}.get(kind, {"state": kind}), owner=None)
+    elif own and kind == "claimed": view.update(owner=r["owner"], epoch=r["epoch"], expires=None, until=None, state="open" if state in ("suspended", "abandoned") else state)
+    elif own and kind == "saga_ended": view.update(owner=None, state={"open": "committed", "rolling_back": "rolled_back"}.get(state, state))
+def derive(view):
+    rolls = lambda scope: scope in view["rolling"] or (scope != 0 and rolls(view["parents"][scope]))
+    human = lambda s: {"in_doubt": True, "conflicted": True, "standing": not s["comp"], "compensation_failed": s["next"] is None or s["tries"] >= 10,
+                       "compensating": not (s["recipe"].keys() & {"verify", "idempotent", "key_param"})}[s["state"]]
+    left = [s for s in view["steps"].values() if view["state"] in ENDED and (s["state"] in ("in_doubt", "compensating", "conflicted", "compensation_failed") or (s["state"] == "standing" and (view["state"] == "rolled_back" or s["unwanted"] or rolls(s["scope"]))))]
+    waits = [s["next"] for s in left if not human(s)]
+    due = (None if not waits or None in waits else min(waits)) if view["state"] in ENDED else view["expires"] or view["until"]
+    return view | dict(due_at=due, work=len(left), human=sum(map(human, left)), sealed=int(view["state"] in ENDED and not left and view["owner"] is None))
+def check_saga(db, saga, row):
+    heads, view, at, facts, seen = {saga: (b"", 0, 0)}, None, 0, 0, 0
+    for record in db.execute(CHAINS, (saga,)):
+        r, heads[record[1]] = check(*record, heads[record[1]] if heads.get(record[1], (b"",))[0] else (bytes(32), 0, 0))
+        own, opens = record[1] == saga, r["kind"] == "saga_opened"
+        if (view is None) != (own and opens) or opens != (r["n"] == 1) or (opens and not own and r.get("amends") != saga):
+            stop("saga_opened is missing, out of place, or amends another saga", record[1], r["n"])
+        view = view or {"incarnation": 1, "on_crash": "roll_back", "key": None, "amends": None} | r | dict(opened_at=r["at"], state="open", expires=None, until=None, steps={}, rolling=set(), parents={})
+        fold(view, r, own)
+        facts, seen, at = facts + (not own), seen + own, at or (view["state"] in ENDED and derive(view)["sealed"] and r["pos"])
+    expected = derive(view or stop("a row without records", saga)) | {"head": heads[saga][0], "count": heads[saga][1], "amendments": facts, "leaf": row["leaf"] if at else None}
+    if (wrong := [name for name in ROW if expected[name] != row[name]]) or (at and not isinstance(row["leaf"], int)):
+        stop(f"the row differs from the records in {wrong or 'leaf'}", saga)
+    return seen, [(at, row["leaf"])] if at else []
+def main(path):
+    if not Path(path).is_file() or not Path(path).stat().st_size: sys.exit(print(f"no log at {path}") or 3)
+    mark, boot = Path(path + "-mark"), Path("/proc/sys/kernel/random/boot_id")
+    line, now = mark.read_bytes().decode("ascii", "replace") if mark.exists() else "", boot.read_text().strip() if boot.exists() else ""
+    db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
+    db.execute("BEGIN")
+    meta, (last,) = dict(db.execute("SELECT name, value FROM meta")), db.execute("SELECT coalesce(max(pos), 0) FROM records").fetchone()
+    if meta.get("format") != "1" or db.execute("PRAGMA application_id").fetchone() != (0x53414741,):
+        sys.exit(print(f"not a log of format 1: {path}") or 3)
+    _, _, log, written_in, written, durable, crc = line.split(" ") if line.count(" ") == 6 else [""] * 7
+    if crc == f"{zlib.crc32(line[:-10].encode()):08x}\n" and log == meta["log"] and last < int(written if written_in == now else durable):
+        stop("the log is behind its mark")
+    rows = {saga: dict(zip(ROW, rest)) for saga, *rest in db.execute(f"SELECT saga, {', '.join(ROW)} FROM sagas")}
+    found = [check_saga(db, saga, row) for saga, row in rows.items()]
+    if sum(seen for seen, _ in found) != last or [leaf for _, leaf in sorted(sum((x for _, x in found), []))] != [*range(1, 1 + sum(len(x) for _, x in found))]:
+        stop("positions or leaves have gaps, or leaves are out of order")
+    newest = {row["key"]: saga for saga, row in sorted(rows.items(), key=lambda item: item[1]["incarnation"]) if row["key"] is not None}
+    if newest != dict(db.execute("SELECT key, saga FROM keys")): stop("the keys do not lead to their newest sagas")
+    print(f"undamaged: {len(rows)} sagas, {last} records")
+if __name__ == "__main__":
+    try: main(sys.argv[1])
+    except sqlite3.DatabaseError as error: sys.exit(print(f"cannot be read: {error}") or (1 if "malformed" in str(error) else 3))

@@ -88,7 +88,7 @@ def guard(
     if key is not None:
         return call(_with_key(declaration, given, key))
     tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
-    return drive(perform(saga, tool_call))  # type: ignore[no-any-return]
+    return drive(perform(saga, tool_call))
 
 
 async def aguard(

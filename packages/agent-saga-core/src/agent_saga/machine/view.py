@@ -178,7 +178,7 @@ class SagaView:
 
     def is_within(self, inner: int, outer: int) -> bool:
         """Tell whether scope `inner` is `outer` or nested in it."""
-        while inner != outer and inner != 0:
+        while inner not in {outer, 0}:
             inner = self.scopes[inner].parent
         return inner == outer
 

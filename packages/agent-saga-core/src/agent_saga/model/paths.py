@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+_NAMES_SHOWN_MAX: Final = 12
 ROOTS: Final = ("result", "kwargs", "args", "key")
 
 
@@ -61,7 +62,9 @@ def _enter(node: Any, part: str, path: str, walked: str) -> Any:
 
 def _names(node: Mapping[Any, Any]) -> str:
     names = [repr(name) for name in node]
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "no keys"
+    if not names:
+        return "no keys"
+    return ", ".join(names[:_NAMES_SHOWN_MAX]) + (", ..." if len(names) > _NAMES_SHOWN_MAX else "")
 
 
 def _describe(node: Any) -> str:

@@ -98,9 +98,9 @@ def _retry(saga: Saga, call: ToolCall, step: StepView) -> Generator[Op, Any, Adm
             return Admitted(again=step)
         case _:
             raise StepInDoubt(
-                f"step {step.id!r}: an equal call of {step.tool!r} is in doubt ({step.reason or step.error_type or 'no answer'}) "
-                "and cannot be settled, so it may not be repeated; nothing happened now. Declare a probe or an "
-                "idempotency key for the tool, or settle the step by hand"
+                f"step {step.id!r}: an equal call of {step.tool!r} is in doubt "
+                f"({step.reason or step.error_type or 'no answer'}) and cannot be settled, so it may not be repeated; "
+                "nothing happened now. Declare a probe or an idempotency key for the tool, or settle the step by hand"
             )
 
 
@@ -135,7 +135,7 @@ def _by_attempt(live: LiveSaga, call: ToolCall, standing: list[StepView]) -> Ste
     return None
 
 
-def replay(saga: Saga, call: ToolCall, step: StepView) -> Generator[Op, Any, Any]:
+def replay(saga: Saga, call: ToolCall, step: StepView) -> Any:
     """Answer a call with the recorded result of a standing step.
 
     Raises:
@@ -157,4 +157,3 @@ def replay(saga: Saga, call: ToolCall, step: StepView) -> Generator[Op, Any, Any
         else:
             step.answered = True
     return result
-    yield  # A generator like its neighbours, although nothing has to be waited for.

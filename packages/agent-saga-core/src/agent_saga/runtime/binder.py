@@ -32,7 +32,7 @@ def make_binder(signature: inspect.Signature) -> Binder:
     namespace: dict[str, Any] = {"_defaults": defaults}
     exec(source, namespace)  # noqa: S102 - the source is made of parameter names, which are identifiers.
     bound = namespace["bound"]
-    return lambda args, kwargs: bound(*args, **kwargs)  # type: ignore[no-any-return]
+    return lambda args, kwargs: bound(*args, **kwargs)
 
 
 def _declare(parameters: list[inspect.Parameter]) -> str:

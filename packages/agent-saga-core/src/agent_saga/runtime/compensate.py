@@ -216,4 +216,4 @@ def _takes(fn: Any, name: str) -> bool:
 
 
 def _sweep_delay_s(attempt: int) -> float:
-    return min(SWEEP_BACKOFF_S * 2 ** min(attempt - 1, 30), SWEEP_BACKOFF_S_MAX)
+    return min(SWEEP_BACKOFF_S * 2.0 ** min(attempt - 1, 30), SWEEP_BACKOFF_S_MAX)

@@ -163,9 +163,8 @@ def _check_against(declaration: Declaration, fn: Callable[..., Any]) -> None:
         wanted.update(path.split(".")[1] for path in declaration.compensate.bind.values() if path.startswith("kwargs."))
     missing = sorted(wanted - parameters.keys())
     if missing:
-        raise DeclarationError(
-            f"tool {declaration.name!r} has no parameter {', '.join(map(repr, missing))}; it has {', '.join(parameters)}"
-        )
+        names = ", ".join(map(repr, missing))
+        raise DeclarationError(f"tool {declaration.name!r} has no parameter {names}; it has {', '.join(parameters)}")
 
 
 def bind_compensation(compensate: object, view: CallView) -> BoundCall | None:

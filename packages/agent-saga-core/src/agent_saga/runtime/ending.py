@@ -69,7 +69,8 @@ def _check_alive(live: LiveSaga) -> None:
         raise OwnerReplaced(f"saga {live.id!r} is owned by another process now, which finishes it")
     if live.view.state is SagaState.ABANDONED:
         raise SagaClosed(
-            f"saga {live.id!r} was abandoned ({live.view.cause}); recovery rolls it back: agent-saga recover --saga {live.id}"
+            f"saga {live.id!r} was abandoned ({live.view.cause}); recovery rolls it back: "
+            f"agent-saga recover --saga {live.id}"
         )
 
 

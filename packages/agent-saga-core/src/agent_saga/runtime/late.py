@@ -1,4 +1,4 @@
-"""Answers that arrive after their saga gave the call up: recorded, and compensated when the saga went on without them."""
+"""Answers that arrive after their saga gave the call up: recorded, and compensated where the saga went on without."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def _finished(task: asyncio.Task[None]) -> None:
 
 def _warn(live: LiveSaga, step: int, error: BaseException) -> None:
     _warn_text(
-        f"saga {live.view.id!r}, step {step}: the answer of a call that was given up arrived, and could not be recorded "
-        f"({error}); the step stays in doubt: agent-saga sagas --needs-human"
+        f"saga {live.view.id!r}, step {step}: the answer of a call that was given up arrived, and could not be "
+        f"recorded ({error}); the step stays in doubt: agent-saga sagas --needs-human"
     )
 
 

@@ -97,14 +97,14 @@ def _take_up(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga | 
         if dead is None:
             return f"saga {row.saga_id!r} of owner {row.row.owner!r}, which is alive"
         try:
-            return (yield from _take_over(writer, opening, row))
+            return (yield from _take_over(writer, row))
         finally:
             dead.close()
     if state == SagaState.COMMITTED:
         return _replaying(writer, row)
     if state == SagaState.ROLLED_BACK:
         return (yield from _open_new(writer, opening, incarnation=row.row.incarnation + 1))
-    return (yield from _take_over(writer, opening, row))
+    return (yield from _take_over(writer, row))
 
 
 def _open_new(writer: Writer, opening: Opening, *, incarnation: int) -> Generator[Op, Any, LiveSaga | str]:
@@ -134,7 +134,7 @@ def _replaying(writer: Writer, row: StoredRow) -> LiveSaga | str:
     return live
 
 
-def _take_over(writer: Writer, opening: Opening, row: StoredRow) -> Generator[Op, Any, LiveSaga | str]:
+def _take_over(writer: Writer, row: StoredRow) -> Generator[Op, Any, LiveSaga | str]:
     """The saga with this key has no living owner: resume it, or finish its rollback first."""
     resume = row.row.state == SagaState.SUSPENDED or (
         row.row.state != SagaState.ROLLING_BACK and row.row.on_crash == "resume"
@@ -142,7 +142,7 @@ def _take_over(writer: Writer, opening: Opening, row: StoredRow) -> Generator[Op
     if resume:
         return (yield from resume_saga(writer, row.saga_id))
     try:
-        yield from recover_one(writer, row.saga_id, force=True)
+        yield from recover_one(writer, row.saga_id)
     except OwnerReplaced:
         return f"saga {row.saga_id!r}, which another process recovers"
     return _LOOK_AGAIN

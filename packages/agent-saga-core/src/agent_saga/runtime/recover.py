@@ -121,7 +121,7 @@ def sweep(writer: Writer, *, saga_id: str | None = None) -> Generator[Op, Any, l
             done.append(_left_alone(writer.store, row, why))
             continue
         try:
-            done.append((yield from recover_one(writer, row.saga_id, force=saga_id is not None)))
+            done.append((yield from recover_one(writer, row.saga_id)))
         except OwnerReplaced:
             done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="raced"))
     return done
@@ -152,7 +152,7 @@ def _left_alone(store: LogStore, row: StoredRow, why: str) -> Recovered:
     )
 
 
-def recover_one(writer: Writer, saga_id: str, *, force: bool) -> Generator[Op, Any, Recovered]:
+def recover_one(writer: Writer, saga_id: str) -> Generator[Op, Any, Recovered]:
     """Claim one saga and finish it as far as that can be done now.
 
     The proof of its owner's death is held until the claim is durable; several recoverers may try, one claims.

@@ -95,7 +95,7 @@ class Compensator(Generic[P, R]):
         _check_parameters(self, bind)
         return Binding(self, bind)
 
-    def with_(self, **kwargs: P.kwargs) -> BoundCall:
+    def with_(self, **kwargs: Any) -> BoundCall:
         """Return a compensation with these kwargs, from a callable `compensate=`."""
         _check_parameters(self, kwargs)
         return BoundCall(self, dict(kwargs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     call.identity = _identity(declaration, call.encoded)
     admitted = yield from admission.admit(saga, call)
     if admitted.replay is not None:
-        return (yield from admission.replay(saga, call, admitted.replay))
+        return admission.replay(saga, call, admitted.replay)
     yield from pass_gate(
         live, saga, _proposed(call, repeats=admitted.repeats), saga.policies, saga.environment.approver
     )
@@ -231,7 +232,7 @@ def _returned(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> Genera
     if call.is_error is not None and _is_error(call, result):
         yield from record_error_result(saga, call, flight, result)
         return result
-    problem = yield from record_success(saga, call, flight, result)
+    problem = yield from record_success(saga, flight, result)
     if problem is not None:
         raise UnboundCompensation(problem)
     return result
@@ -248,18 +249,16 @@ def _refuse_awaitable(saga: Saga, call: ToolCall, flight: Flight, result: Any) -
     if inspect.iscoroutine(result):
         result.close()
         error = UsageError(f"tool {name!r} returned a coroutine, which was not started and has been closed: {hint}")
-        record_failure(saga, call, flight, error, state="failed", assumed=False)
+        record_failure(saga, flight, error, state="failed", assumed=False)
         raise error
     error = UsageError(
         f"tool {name!r} returned an awaitable ({type(result).__name__}), so its effect is in doubt: {hint}"
     )
-    record_failure(saga, call, flight, error, state="in_doubt", assumed=False)
+    record_failure(saga, flight, error, state="in_doubt", assumed=False)
     raise error
 
 
-def success_fields(
-    live: LiveSaga, no: int, call: ToolCall, result: Any
-) -> tuple[dict[str, str], dict[str, Any], str | None]:
+def success_fields(live: LiveSaga, no: int, result: Any) -> tuple[dict[str, str], dict[str, Any], str | None]:
     """Return the values and fields of a success, and what is wrong with its compensation, if anything."""
     encoded = encode(result)
     values = {"result": encoded.text}
@@ -291,28 +290,25 @@ def success_fields(
 
 def _unbound(step: StepView, reason: str) -> str:
     return (
-        f"step {step.id!r}: {step.tool!r} ran and its effect stands, but its compensation could not be bound: {reason}. "
+        f"step {step.id!r}: {step.tool!r} ran and its effect stands, but its compensation could not be bound: "
+        f"{reason}. "
         "The saga is going to roll back, and this step stays as an orphan; do not call the tool again"
     )
 
 
-def record_success(
-    saga: Saga, call: ToolCall, flight: Flight, result: Any, *, partial: bool = False
-) -> Generator[Op, Any, str | None]:
+def record_success(saga: Saga, flight: Flight, result: Any, *, partial: bool = False) -> Generator[Op, Any, str | None]:
     """Record that the effect happened; returns what is wrong with its compensation, or None.
 
     Recording never turns a success into a failure: when the log fails here, the scope says so at its end.
     """
     live = saga.live
-    values, fields, problem = success_fields(live, flight.step, call, result)
+    values, fields, problem = success_fields(live, flight.step, result)
     if problem is not None:
         live.doomed = live.doomed or f"step {flight.step} has no compensation"
     ticket = _record_outcome(saga, flight, values, fields, partial=partial)
-    if ticket is not None:
-        try:
-            yield from live.committed(ticket)
-        except (LogFailed, OwnerReplaced):
-            pass  # Kept in the writer and in the saga; no further effect starts, and the scope raises it.
+    # A failure is kept in the writer and in the saga: no further effect starts, and the scope raises it.
+    with contextlib.suppress(LogFailed, OwnerReplaced):
+        yield from live.committed(ticket)
     return problem
 
 
@@ -356,15 +352,13 @@ def _raised(saga: Saga, call: ToolCall, flight: Flight, error: BaseException, op
     state, assumed = judge(call.declaration, error)
     running = operation.running
     if running is not None and not running.done():
-        _gave_up(saga, call, flight, error)
+        _gave_up(saga, flight, error)
         watch(saga, call, flight, running)
         return
-    record_failure(saga, call, flight, error, state=state, assumed=assumed)
+    record_failure(saga, flight, error, state=state, assumed=assumed)
 
 
-def record_failure(
-    saga: Saga, call: ToolCall, flight: Flight, error: BaseException, *, state: str, assumed: bool
-) -> None:
+def record_failure(saga: Saga, flight: Flight, error: BaseException, *, state: str, assumed: bool) -> None:
     text = _error_text(error)
     fields = {"state": state, "assumed": assumed, "error": type(error).__name__}
     ticket = _record_outcome(saga, flight, {"error": text}, fields)
@@ -401,7 +395,7 @@ def _paused(saga: Saga, call: ToolCall, flight: Flight, error: BaseException) ->
     saga.pause(call, f"{call.declaration.name} paused the run")
 
 
-def _gave_up(saga: Saga, call: ToolCall, flight: Flight, error: BaseException) -> None:
+def _gave_up(saga: Saga, flight: Flight, error: BaseException) -> None:
     """The caller stops waiting for a call that still runs in a thread; its answer will be a late outcome."""
     live = saga.live
     with live.lock:
@@ -424,7 +418,7 @@ def watch(saga: Saga, call: ToolCall, flight: Flight, running: Future[Any]) -> N
     def arrived(_future: Any) -> None:
         error = running.exception()
         if error is None:
-            values, fields, _ = success_fields(saga.live, flight.step, call, running.result())
+            values, fields, _ = success_fields(saga.live, flight.step, running.result())
         else:
             state, _ = judge(call.declaration, error)
             values, fields = {"error": _error_text(error)}, {"state": state, "error": type(error).__name__}

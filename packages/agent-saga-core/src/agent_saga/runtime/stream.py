@@ -35,11 +35,11 @@ class _Ending:
         if not self.ended:
             self.ended = True
             state, assumed = steps.judge(self.call.declaration, error)
-            steps.record_failure(self.saga, self.call, self.flight, error, state=state, assumed=assumed)
+            steps.record_failure(self.saga, self.flight, error, state=state, assumed=assumed)
 
     def succeeded(self, value: object, *, partial: bool) -> Any:
         self.ended = True
-        return steps.record_success(self.saga, self.call, self.flight, value, partial=partial)
+        return steps.record_success(self.saga, self.flight, value, partial=partial)
 
 
 class SyncStream(Generator[Any, Any, Any]):

@@ -43,14 +43,14 @@ def check_outside(declaration: Declaration, environment: ScopeEnvironment) -> No
         return
     if declaration.effect is Effect.IRREVERSIBLE:
         raise NoSaga(
-            f"{declaration.name!r} is irreversible and was called without a saga while one is open in this process: the "
-            "context was probably lost in a thread. It did not run. Use saga.bind(fn) or saga.attach()"
+            f"{declaration.name!r} is irreversible and was called without a saga while one is open in this process: "
+            "the context was probably lost in a thread. It did not run. Use saga.bind(fn) or saga.attach()"
         )
     if declaration.name not in _warned:
         _warned.add(declaration.name)
         warnings.warn(
-            f"{declaration.name!r} runs without a saga while one is open in this process: the context was probably lost "
-            "in a thread, and this effect will not be compensated. Use saga.bind(fn) or saga.attach()",
+            f"{declaration.name!r} runs without a saga while one is open in this process: the context was probably "
+            "lost in a thread, and this effect will not be compensated. Use saga.bind(fn) or saga.attach()",
             ContextLost,
             stacklevel=3,
         )
@@ -160,8 +160,8 @@ def _async(wrapped: Wrapped) -> Callable[..., Any]:
             return await fn(*args, **wrapped.with_key(kwargs, key))
         if saga.sync_in_loop:
             raise UsageError(
-                f"{declaration.name!r} is async, and saga {saga.id!r} was opened with `with` inside a running loop, where "
-                "its compensation could not be awaited; it did not run. Use `async with`"
+                f"{declaration.name!r} is async, and saga {saga.id!r} was opened with `with` inside a running loop, "
+                "where its compensation could not be awaited; it did not run. Use `async with`"
             )
         return await adrive(perform(saga, wrapped.call(args, kwargs)))
 

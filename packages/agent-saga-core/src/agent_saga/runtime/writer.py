@@ -172,8 +172,6 @@ class Writer:
         """Make unsynced commits durable. A failure stops the log: a later claim of durability would be false."""
         while not self._closed:
             self._dirty.wait()
-            if self._closed:
-                return
             time.sleep(BACKGROUND_SYNC_S)
             self._dirty.clear()
             with self._commit_lock:

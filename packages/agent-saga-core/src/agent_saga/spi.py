@@ -88,7 +88,7 @@ def guard(
     if key is not None:
         return call(_with_key(declaration, given, key))
     tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
-    return drive(perform(saga, tool_call))
+    return drive(perform(saga, tool_call))  # type: ignore[no-any-return]
 
 
 async def aguard(
@@ -116,7 +116,7 @@ async def aguard(
     if key is not None:
         return await call(_with_key(declaration, given, key))
     tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
-    return await adrive(perform(saga, tool_call))  # type: ignore[no-any-return]
+    return await adrive(perform(saga, tool_call))
 
 
 def _check_bare(name: str, kit: AgentKit | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import Conflict, HandlerUnavailable
+from agent_saga.machine.plan import Action, next_action
 from agent_saga.machine.states import StepState
 from agent_saga.model import paths
 from agent_saga.model import records as r
@@ -68,18 +69,26 @@ def compensate(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, 
         if tried:
             delay = min(BACKOFF_S * 2 ** (tried - 1), BACKOFF_S_MAX) * clock().jitter()
             if delay > budget.left_s:
-                break
+                return
             yield Sleep(delay)
         yield from _attempt(live, step, budget)
-        if step.state is not StepState.COMPENSATION_FAILED:
-            break
+        if not (yield from _may_try_again(live, step)):
+            return
+
+
+def _may_try_again(live: LiveSaga, step: StepView) -> Generator[Op, Any, bool]:
+    """After an attempt: one that failed may be tried again; one in doubt is looked at first."""
+    if step.no in live.notes and step.state is not StepState.COMPENSATING:
+        return False
+    if step.state is StepState.COMPENSATING and (yield from recheck(live, step)):
+        return False
+    return next_action(step, verified=True) is Action.COMPENSATE
 
 
 def recheck(live: LiveSaga, step: StepView) -> Generator[Op, Any, bool]:
     """Ask the verifier whether an attempt without a known outcome succeeded; True when it did."""
     recipe = _recipe(step)
-    confirmed = yield from _verify(live, step, recipe)
-    if confirmed is not True:
+    if recipe.verify is None or (yield from _verify(live, step, recipe)) is not True:
         return False
     ticket = live.emit(
         r.CompensationOutcome,

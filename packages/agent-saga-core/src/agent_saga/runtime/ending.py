@@ -53,7 +53,7 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
         elif saga.rollback_reason is not None:
             yield from _roll_back(saga, saga.rollback_reason, None, asked=True)
         elif live.committed_key:
-            saga.report = report_of(live.view)
+            saga.report = report_of(live.view, scope=saga.scope, outcome="committed")
         else:
             yield from _commit(saga)
     except (LogFailed, OwnerReplaced, SagaClosed) as failure:
@@ -154,7 +154,7 @@ def _roll_back(
     live, scope = saga.live, saga.scope
     budget = Budget.of(saga.limits.rollback_timeout_s)
     if live.committed_key:
-        saga.report = report_of(live.view)
+        saga.report = report_of(live.view, scope=scope, outcome="committed")
         return
     yield from roll_back(live, scope, cause, budget, drain_s=saga.limits.drain_s)
     saga.report = report_of(live.view, scope=scope, outcome="rolled_back", cause=cause, notes=live.notes)
@@ -215,6 +215,11 @@ def release(live: LiveSaga, reason: str) -> None:
         unwritable = live.replaced or live.writer.failed is not None
         if live.closed or live.committed_key or unwritable or not live.in_log:
             live.closed = True
+            return
+        if live.flights:
+            # Whoever recovers must not meet a call that still runs here: no new step now, released when the last lands.
+            live.doomed = live.doomed or reason
+            live.when_idle = lambda: release(live, reason)
             return
         kind = r.Abandoned if live.view.state is SagaState.OPEN else r.Released
         ticket = live.emit(kind, reason=reason)

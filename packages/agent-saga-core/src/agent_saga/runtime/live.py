@@ -71,6 +71,7 @@ class LiveSaga:
         self.notes: dict[int, str] = {}
         self.dead_since_ns = 0
         self.landings = 0
+        self.when_idle: Callable[[], None] | None = None
         self.committed_key = False
         self.resumed = False
         self.reentered: set[int] = set()
@@ -255,8 +256,11 @@ class LiveSaga:
         """Mark a call as ended."""
         with self.lock:
             self.flights.pop(flight.step, None)
+            idle = None if self.flights else self.when_idle
         if not flight.done.done():
             flight.done.set_result(None)
+        if idle is not None:
+            idle()
 
     def forget_values(self) -> None:
         """Drop what was kept for replay and compensation in this process."""

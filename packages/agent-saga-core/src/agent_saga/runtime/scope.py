@@ -155,6 +155,8 @@ class Transaction:
         self._outer = current_saga_var.get()
         self._token = current_saga_var.set(saga)
         self._environment.open_sagas.add(id(self))
+        if saga.scope == 0:
+            saga.live.writer.enter(saga.live)
         return saga
 
     def _watch_deadline(self, live: LiveSaga) -> None:
@@ -220,8 +222,10 @@ class Transaction:
 
     def _done(self, saga: Saga) -> None:
         self._environment.open_sagas.discard(id(self))
-        if saga.scope == 0 and not saga.live.flights:
-            saga.live.forget_values()
+        if saga.scope == 0:
+            saga.live.writer.leave(saga.live)
+            if not saga.live.flights:
+                saga.live.forget_values()
 
     def __del__(self) -> None:
         """A scope that is collected without having been left is abandoned, and recovery rolls it back."""

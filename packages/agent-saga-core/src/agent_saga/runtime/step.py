@@ -145,9 +145,7 @@ def _attempt(saga: Saga, call: ToolCall, again: StepView | None) -> Generator[Op
         _not_started(live, flight, error)
         raise
     operation = call.run(step.key if call.declaration.key_param else None)
-    token = current_step_var.set(
-        CurrentStep(saga_id=live.id, step_id=step.id, tool=step.tool, key=step.key, _joinable=call.adapter is not None)
-    )
+    token = current_step_var.set(current_of(saga, call, step))
     try:
         result = yield operation
     except BaseException as error:
@@ -156,6 +154,12 @@ def _attempt(saga: Saga, call: ToolCall, again: StepView | None) -> Generator[Op
     finally:
         _reset(token)
     return (yield from _returned(saga, call, flight, result))
+
+
+def current_of(saga: Saga, call: ToolCall, step: StepView) -> CurrentStep:
+    """Return what `current_step()` shows in the tool's body."""
+    joinable = call.adapter is not None
+    return CurrentStep(saga_id=saga.id, step_id=step.id, tool=step.tool, key=step.key, _joinable=joinable)
 
 
 def _reset(token: Any) -> None:
@@ -296,7 +300,9 @@ def _unbound(step: StepView, reason: str) -> str:
     )
 
 
-def record_success(saga: Saga, flight: Flight, result: Any, *, partial: bool = False) -> Generator[Op, Any, str | None]:
+def record_success(
+    saga: Saga, flight: Flight, result: Any, *, partial: bool = False, replayable: bool = True
+) -> Generator[Op, Any, str | None]:
     """Record that the effect happened; returns what is wrong with its compensation, or None.
 
     Recording never turns a success into a failure: when the log fails here, the scope says so at its end.
@@ -305,6 +311,8 @@ def record_success(saga: Saga, flight: Flight, result: Any, *, partial: bool = F
     values, fields, problem = success_fields(live, flight.step, result)
     if problem is not None:
         live.doomed = live.doomed or f"step {flight.step} has no compensation"
+    if not replayable:
+        fields["exact"] = False
     ticket = _record_outcome(saga, flight, values, fields, partial=partial)
     # A failure is kept in the writer and in the saga: no further effect starts, and the scope raises it.
     with contextlib.suppress(LogFailed, OwnerReplaced):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import UnboundCompensation
 from agent_saga.runtime import step as steps
+from agent_saga.runtime.current import CurrentStep, current_step_var
 from agent_saga.runtime.ops import adrive, drive
 
 if TYPE_CHECKING:
@@ -39,7 +41,26 @@ class _Ending:
 
     def succeeded(self, value: object, *, partial: bool) -> Any:
         self.ended = True
-        return steps.record_success(self.saga, self.flight, value, partial=partial)
+        return steps.record_success(self.saga, self.flight, value, partial=partial, replayable=False)
+
+    def running(self) -> _Running:
+        """Return a context in which the step is the current one, for while the tool's body runs."""
+        step = self.saga.live.view.steps[self.flight.step]
+        return _Running(steps.current_of(self.saga, self.call, step))
+
+
+class _Running:
+    """A context manager as a class: a generator would turn the body's StopIteration into a RuntimeError."""
+
+    def __init__(self, step: CurrentStep) -> None:
+        self._step = step
+
+    def __enter__(self) -> None:
+        self._token = current_step_var.set(self._step)
+
+    def __exit__(self, *_exc: object) -> None:
+        with contextlib.suppress(ValueError):  # The body moved to another context; that copy ends with it.
+            current_step_var.reset(self._token)
 
 
 class SyncStream(Generator[Any, Any, Any]):
@@ -61,7 +82,8 @@ class SyncStream(Generator[Any, Any, Any]):
 
     def _advance(self, move: Callable[[], Any]) -> Any:
         try:
-            return move()
+            with self._ending.running():
+                return move()
         except StopIteration as stop:
             self._finish(stop.value, partial=False)
             raise
@@ -116,7 +138,8 @@ class AsyncStream(AsyncGenerator[Any, Any]):
 
     async def _advance(self, move: Awaitable[Any]) -> Any:
         try:
-            return await move
+            with self._ending.running():
+                return await move
         except StopAsyncIteration:
             await self._finish(partial=False)
             raise

@@ -57,6 +57,7 @@ class Writer:
         self._commit_s = 0.0
         self._dirty = threading.Event()
         self._closed = False
+        self._open_sagas: set[int] = set()
         self._syncer: threading.Thread | None = None
         self._volatile = store.location == "memory:"
 
@@ -99,6 +100,19 @@ class Writer:
         with self._commit_lock:
             if self._queue:
                 self._commit()
+
+    def enter(self, saga: object) -> None:
+        """Note that a saga of this process is open."""
+        self._open_sagas.add(id(saga))
+
+    def leave(self, saga: object) -> None:
+        """Note that a saga of this process has ended; the last one takes a failed log's ownership with it.
+
+        Until then calls may still run here, and another process must not settle them as if they could not.
+        """
+        self._open_sagas.discard(id(saga))
+        if self.failed is not None and not self._open_sagas:
+            self.close()
 
     def note_work(self) -> None:
         """Make sure that what was queued or written without waiting reaches the device within 50 ms."""

@@ -264,10 +264,10 @@ def _restore(node: Any) -> Any:
 
 
 _UNTAG: Final[dict[str, Callable[[Any], Any]]] = {
-    "$dict": lambda content: {_restore(key): _restore(item) for key, item in content},
+    "$dict": lambda content: _hashed(dict, [(_restore(key), _restore(item)) for key, item in content]),
     "$tuple": lambda content: tuple(_restore(item) for item in content),
-    "$set": lambda content: {_restore(item) for item in content},
-    "$frozenset": lambda content: frozenset(_restore(item) for item in content),
+    "$set": lambda content: _hashed(set, [_restore(item) for item in content]),
+    "$frozenset": lambda content: _hashed(frozenset, [_restore(item) for item in content]),
     "$int": lambda content: int(content, 16),
     "$float": float,
     "$str": lambda content: base64.b64decode(content, validate=True).decode("utf-8", "surrogatepass"),
@@ -286,6 +286,16 @@ _UNTAG: Final[dict[str, Callable[[Any], Any]]] = {
     "$digest": lambda content: Marker("digest", content[2]),
     "$redacted": lambda content: Marker("redacted", content),
 }
+
+
+def _hashed(make: Callable[[list[Any]], Any], items: list[Any]) -> Any:
+    """Return the set or dict of `items`, or the items as a list: a record-like object comes back as a dict, which
+    cannot be hashed though the object could.
+    """
+    try:
+        return make(items)
+    except TypeError:
+        return items
 
 
 def _path(text: str) -> PurePath:

@@ -113,9 +113,7 @@ class Scribe:
     def intent(self, step=1, **fields):
         values = {"kwargs.customer": '"cus_1"', "kwargs.amount": "4200"}
         options = {"effect": "compensable", "recipe": RECIPE, **fields}
-        return self.fact(
-            "intent", values, step=step, tool="charge", version=1, key=step_id(self.id, step), **options
-        )
+        return self.fact("intent", values, step=step, tool="charge", version=1, key=step_id(self.id, step), **options)
 
     def outcome(self, step=1, state="succeeded", **fields):
         if state != "succeeded":

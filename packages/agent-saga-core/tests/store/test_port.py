@@ -53,7 +53,7 @@ def test_items_of_one_batch_are_judged_one_by_one(store):
     stale = changed(two.item(two.intent()), count=5)
     verdicts = store.append([good, stale, next_of_it], durable=True)
     assert [Committed, Stale, Committed] == [type(verdict) for verdict in verdicts]
-    assert (3, 1) == (store.row(one.id).count, store.row(two.id).count)
+    assert (store.row(one.id).count, store.row(two.id).count) == (3, 1)
 
 
 def test_a_batch_of_refusals_writes_nothing(store):
@@ -72,7 +72,7 @@ def test_a_claim_replaces_the_owner(store):
     new.write(new.fact("claimed", owner="owner-2", epoch=2), claims=True)
     assert isinstance(late.put(late.item(late.fact("claimed", owner="owner-3", epoch=2), claims=True)), Stale)
     assert isinstance(old.put(old.item(old.intent(2))), Stale)
-    assert ("owner-2", 2) == (store.row(old.id).row.owner, store.row(old.id).row.epoch)
+    assert (store.row(old.id).row.owner, store.row(old.id).row.epoch) == ("owner-2", 2)
 
 
 def test_a_saga_opens_once(store):
@@ -134,7 +134,7 @@ def test_the_next_incarnation_follows_a_rollback(store):
 def test_sealing_gives_the_next_leaf_and_closes_the_chain(store):
     """P-11: leaves number the sealed sagas in order; a sealed chain takes no more records."""
     one, two, three = committed(store, 1), partial(store, 2), committed(store, 3)
-    assert [1, None, 2] == [store.row(scribe.id).leaf for scribe in (one, two, three)]
+    assert [store.row(scribe.id).leaf for scribe in (one, two, three)] == [1, None, 2]
     late = one.fact("late_outcome", {"result": "1"}, step=1, state="succeeded")
     assert isinstance(one.put(one.item(late)), Stale)
     assert root(store)[0] == 2
@@ -146,7 +146,7 @@ def test_a_settlement_seals_in_the_same_transaction(store):
     assert [target.id] == [row.saga_id for row in store.rows(Query(needs_human=True))]
     human = settle(store, 2, target.id)
     row = store.row(target.id)
-    assert (1, 3, 0, True) == (row.leaf, row.amendments, row.row.work, row.row.sealed)
+    assert (row.leaf, row.amendments, row.row.work, row.row.sealed) == (1, 3, 0, True)
     assert store.row(human.id).leaf == 2
     assert [human.id] == store.amendments(target.id)
     assert verify(store).sagas == 2
@@ -204,8 +204,8 @@ def test_pages(store):
     assert sweep[2:] == rest
     assert store.rows(Query(name="settle")) == []
     assert [saga_id(5)] == [row.saga_id for row in store.rows(Query(name="settle", amendments=True))]
-    assert [3, 4] == [record.n for record in store.records(saga_id(2), after_n=2, limit=2)]
-    assert [8, 9] == [record.pos for record in store.tail(after_pos=7, limit=2)]
+    assert [record.n for record in store.records(saga_id(2), after_n=2, limit=2)] == [3, 4]
+    assert [record.pos for record in store.tail(after_pos=7, limit=2)] == [8, 9]
 
 
 def test_both_logs_hold_the_same(store):
@@ -243,7 +243,7 @@ def test_payload_and_body_are_stored_as_given(store):
     """P-20: values come back after their commitments were checked."""
     scribe = Scribe(store, 1).open().step()
     ((_, _, values),) = [found for found in checked_records(store, scribe.id) if found[0].n == 2]
-    assert {"kwargs.customer": '"cus_1"', "kwargs.amount": "4200"} == values
+    assert values == {"kwargs.customer": '"cus_1"', "kwargs.amount": "4200"}
 
 
 def test_progress_and_long_chains(store):
@@ -256,5 +256,5 @@ def test_progress_and_long_chains(store):
         scribe.write(*facts)
     seen = []
     report = verify(store, progress=lambda done, total: seen.append((done, total)))
-    assert (1201, 1201) == (report.records, load(store, scribe.id).row.count)
+    assert (report.records, load(store, scribe.id).row.count) == (1201, 1201)
     assert seen[-1] == (1201, 1201)

@@ -70,7 +70,7 @@ def connect(path: Path, *, vfs: str | None, wait_s: float) -> tuple[apsw.Connect
         connection.set_busy_handler(_patience(wait_s))
         log = check_schema(connection, str(path))
         check_tail(connection, path, log=log)
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         _close(connection)
         raise translated(error, path, wait_s) from error
     except BaseException:
@@ -128,11 +128,11 @@ def _patience(wait_s: float) -> Callable[[int], bool]:
     return wait
 
 
-def translated(error: apsw.Error, path: Path, wait_s: float) -> StoreError:
+def translated(error: apsw.Error | UnicodeDecodeError, path: Path, wait_s: float) -> StoreError:
     """Return what an SQLite error means to the user of a log that could not be opened or read."""
     if isinstance(error, apsw.NotADBError):
         return LogUnusable(f"{path} is not an SQLite database, and so no log")
-    if isinstance(error, apsw.CorruptError):
+    if isinstance(error, apsw.CorruptError | UnicodeDecodeError):
         return CorruptLog(f"the database file {path} is damaged ({error})")
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return LogUnusable(f"{path} is locked by another program; waited {wait_s:g} s ({error})")

@@ -103,13 +103,27 @@ def load(store: LogStore, saga_id: str) -> Loaded | None:
     Raises:
         CorruptLog: a record, the chain or the row is damaged.
     """
-    stored = store.row(saga_id)
+    stored = complete_row(store, saga_id)
     if stored is None:
         if store.records(saga_id, limit=1) and store.row(saga_id) is None:
             raise CorruptLog("it has records and no row", saga_id=saga_id)
         return None
     ((_, view),) = deque(history(store, stored), maxlen=1)
     return Loaded(view=view, row=stored)
+
+
+def complete_row(store: LogStore, saga_id: str) -> StoredRow | None:
+    """Return the row of one saga, which counts at least the amending records that were there before it was read.
+
+    Raises:
+        CorruptLog: it misses some.
+    """
+    amending = [store.row(other) for other in store.amendments(saga_id)]
+    there = sum(other.count for other in amending if other is not None)
+    stored = store.row(saga_id)
+    if stored is not None and stored.amendments < there:
+        raise CorruptLog(f"its row counts {stored.amendments} amending records, {there} are there", saga_id=saga_id)
+    return stored
 
 
 def history(store: LogStore, stored: StoredRow) -> Iterator[tuple[Checked, SagaView]]:

@@ -16,7 +16,7 @@ from agent_saga.model.records import FORMAT, FORMAT_MINOR
 from agent_saga.store.port import StoredRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 APPLICATION_ID: Final = 0x53414741
 """`SAGA`: the SQLite `application_id` of a log."""
@@ -54,14 +54,14 @@ def create_file(path: Path, *, vfs: str | None = None) -> None:
         LogUnusable: leftovers of a lost log are in the way.
         OSError, apsw.Error: it could not be made.
     """
-    for leftover in (Path(f"{path}-wal"), Path(f"{path}-shm")):
-        if leftover.exists():
-            if path.exists():
-                return  # Another process made the log, and uses it already.
-            raise LogUnusable(
-                f"there is no log at {path}, and {leftover.name} of a lost one lies beside it, which SQLite would mix "
-                "with a new one: bring the log back, or move that file away"
-            )
+    leftover = Path(f"{path}-wal")
+    if leftover.exists() and leftover.stat().st_size:
+        if path.exists():
+            return  # Another process made the log, and uses it already.
+        raise LogUnusable(
+            f"there is no log at {path}, and {leftover.name} of a lost one lies beside it, which SQLite would mix "
+            "with a new one: bring the log back, or move that file away"
+        )
     hidden = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}")
     try:
         os.close(os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -145,3 +145,34 @@ def stored_row(values: Sequence[Any]) -> StoredRow:
         amends=amends,
     )
     return StoredRow(saga_id=saga_id, row=row, head=head, count=count, amendments=amendments, leaf=leaf)
+
+
+_INDEX_CHECKS: Final = (
+    ("sagas_unsealed", "sealed = 0"),
+    ("sagas_for_humans", "human > 0"),
+    ("sagas_amending", "amends IS NOT NULL"),
+    ("sagas_by_leaf", "leaf IS NOT NULL"),
+)
+_STRAY_POSITIONS: Final = (
+    "SELECT t.pos FROM records AS t NOT INDEXED WHERE t.pos > ?1 AND t.pos <= ?2 AND NOT EXISTS (SELECT 1 FROM records "
+    "AS i INDEXED BY records_by_saga WHERE i.saga = t.saga AND i.n = t.n AND i.pos = t.pos) LIMIT 1"
+)
+_POSITIONS_AT_ONCE: Final = 10_000
+
+
+def index_damage(run: Callable[..., list[Any]]) -> str | None:
+    """Return where an index differs from its table, or None: lists read the one, `tail` the other.
+
+    Args:
+        run: runs a query with bindings and returns all rows; each call has a snapshot of its own, so the log may grow.
+    """
+    for index, condition in _INDEX_CHECKS:
+        by_index = f"SELECT saga FROM sagas INDEXED BY {index} WHERE {condition}"  # noqa: S608 - constants.
+        by_table = f"SELECT saga FROM sagas NOT INDEXED WHERE {condition}"  # noqa: S608 - constants.
+        if run(f"{by_index} EXCEPT {by_table}", ()) or run(f"{by_table} EXCEPT {by_index}", ()):
+            return f"index {index} differs from the table of sagas"
+    ((last,),) = run("SELECT coalesce(max(pos), 0) FROM records", ())
+    for start in range(0, last, _POSITIONS_AT_ONCE):
+        for (pos,) in run(_STRAY_POSITIONS, (start, start + _POSITIONS_AT_ONCE)):
+            return f"the index of records differs from the table at position {pos}"
+    return None

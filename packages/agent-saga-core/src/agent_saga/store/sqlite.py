@@ -13,7 +13,7 @@ from agent_saga.errors import CorruptLog, LogFailed, LogMissing
 from agent_saga.store.connection import WAIT_S, WAIT_TO_READ_S, check_place, check_tail, connect, translated
 from agent_saga.store.owners import Owners
 from agent_saga.store.port import StoredRecord, StoredRow
-from agent_saga.store.schema import ROW_COLUMNS, schema_damage, stored_row
+from agent_saga.store.schema import ROW_COLUMNS, index_damage, schema_damage, stored_row
 from agent_saga.store.sqlite_writer import SqliteWriter
 
 if TYPE_CHECKING:
@@ -177,12 +177,14 @@ class SqliteLog:
                 damage = schema_damage(connection)
                 stray = connection.execute(_SELECT_STRAY_KEY).get
                 tail = check_tail(connection, self._path, log=self._log)
-            except apsw.Error as error:
+            except (apsw.Error, UnicodeDecodeError) as error:
                 raise translated(error, self._path, WAIT_TO_READ_S) from error
         if damage is not None:
             raise CorruptLog(damage)
         if stray is not None:
             raise CorruptLog(f"key {stray!r} is not the key of the saga that it names")
+        if (damage := index_damage(self._read)) is not None:
+            raise CorruptLog(damage)
         yield "the schema: tables, indexes and triggers as they were made"
         yield "keys: each names a saga that has it"
         yield tail
@@ -197,7 +199,7 @@ class SqliteLog:
                 return []
             try:
                 return connection.execute(sql, bindings).fetchall()
-            except apsw.Error as error:
+            except (apsw.Error, UnicodeDecodeError) as error:
                 raise translated(error, self._path, WAIT_TO_READ_S) from error
 
     def _open_reader(self) -> apsw.Connection | None:
@@ -220,6 +222,12 @@ class SqliteLog:
             if self._open_reader() is None:
                 raise LogMissing(f"there is no log at {self._path}")
 
+    def _close_reader(self, reader: apsw.Connection) -> None:
+        wal = self._path.with_name(self._path.name + "-wal")
+        if wal.exists() and wal.stat().st_size == 0:  # Nothing to move: SQLite may remove the files that it made.
+            reader.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        reader.close()
+
     def close(self) -> None:
         """See LogStore.close."""
         if self._pid != os.getpid():
@@ -227,7 +235,7 @@ class SqliteLog:
         with self._write_lock, self._read_lock:
             self._closed = True
             if self._reader is not None:
-                self._reader.close()
+                self._close_reader(self._reader)
                 self._reader = None
             writer, self._writer = self._writer, None
             try:

@@ -12,7 +12,7 @@ from agent_saga.machine.row import row_of
 from agent_saga.model.records import encode_body
 from agent_saga.store.mark import UNCHECKED
 from agent_saga.store.port import Query, StoredRow
-from agent_saga.store.reader import history
+from agent_saga.store.reader import complete_row, history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,8 +63,10 @@ def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = Non
     last = last_position(store)
     sagas = seen = done = 0
     sealed_at = array("q")
-    for stored in all_rows(store):
-        at = 0
+    for found in all_rows(store):
+        stored, at = found, 0
+        if found.amendments or store.amendments(found.saga_id):
+            stored = complete_row(store, found.saga_id) or found
         for (record, _, _), view in history(store, stored):
             seen += record.saga_id == stored.saga_id and record.pos <= last
             if at == 0 and view.ended and row_of(view).sealed:

@@ -289,8 +289,9 @@ _UNTAG: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _hashed(make: Callable[[list[Any]], Any], items: list[Any]) -> Any:
-    """Return the set or dict of `items`, or the items as a list: a record-like object comes back as a dict, which
-    cannot be hashed though the object could.
+    """Return the set or dict of `items`, or the items as a list when they cannot be hashed.
+
+    A record-like object comes back as a dict, which cannot be hashed though the object could.
     """
     try:
         return make(items)

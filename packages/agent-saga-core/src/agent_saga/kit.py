@@ -19,9 +19,9 @@ from agent_saga.runtime.tool import make_wrapper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from agent_saga.model.call import Policy
     from agent_saga.model.effects import Effect
     from agent_saga.runtime.declaration import Declaration
-    from agent_saga.runtime.gate import Policy
     from agent_saga.runtime.writer import Writer
 
 P = ParamSpec("P")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agent_saga.machine import gate
 from agent_saga.machine.states import StepState, TransitionError, next_saga_state, next_step_state
 from agent_saga.machine.view import SagaView, ScopeView, StepView
 from agent_saga.model import records as r
@@ -53,12 +54,20 @@ def apply(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
         view.state = next_saga_state(before, kind)
     view.count += 1
     view.changed_at = record.at
-    if view.amends is None or not isinstance(record, _ABOUT_STEPS):
+    if view.amends is None or not isinstance(record, _AMENDING):
         _HANDLERS[type(record)](view, record, values)
 
 
-_ABOUT_STEPS: Final = r.Settled | r.LateOutcome | r.Probed | r.CompensationIntent | r.CompensationOutcome
-"""Facts that an amendment states about the steps of the saga that it amends."""
+_AMENDING: Final = (
+    r.Settled
+    | r.LateOutcome
+    | r.Probed
+    | r.CompensationIntent
+    | r.CompensationOutcome
+    | r.ApprovalDecided
+    | r.OperatorAction
+)
+"""Facts that an amendment states about the saga that it amends."""
 
 
 def amend(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
@@ -68,7 +77,7 @@ def amend(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
         TransitionError: the record cannot follow.
     """
     view.amended += 1
-    if isinstance(record, _ABOUT_STEPS):
+    if isinstance(record, _AMENDING):
         _HANDLERS[type(record)](view, record, values)
 
 
@@ -108,6 +117,17 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
     step.framework_attempt, step.resolves = record.framework_attempt, record.resolves
     step.kwargs = _kwargs(values, "kwargs.")
     step.answered = False
+    gate.take_resources(view, record)
+    if record.refused is not None:
+        refuse(view, record.step, record.refused)
+
+
+def refuse(view: SagaView, no: int, reason: str) -> None:
+    """Fold that the log refused an intent while committing it: its effect does not start."""
+    step = view.steps[no]
+    step.state, step.answered, step.waived = StepState.ABSENT, True, True
+    step.reason = f"refused: {reason}"
+    step.outcome_n, step.outcome_at = step.intent_n, step.intent_at
 
 
 def _outcome(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> None:
@@ -142,7 +162,7 @@ def _read_only(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> 
 
 def _landed(step: StepView, record: r.Outcome | r.LateOutcome | r.Probed, values: Mapping[str, str]) -> None:
     """Take over a known landing: its result, and the compensation bound from it."""
-    step.landed = True
+    step.landed, step.next_at = True, None
     step.result, step.exact = values.get("result", step.result), record.exact
     if record.recipe is not None:
         step.recipe = record.recipe
@@ -180,7 +200,8 @@ def _late_outcome(view: SagaView, record: r.LateOutcome, values: Mapping[str, st
 def _probed(view: SagaView, record: r.Probed, values: Mapping[str, str]) -> None:
     step = _step(view, record.step)
     _move(step, record.answer)
-    step.reason = record.reason
+    step.reason, step.next_at = record.reason, record.next_at
+    step.unknowable += record.answer == "unknowable"
     if record.answer == "landed":
         _landed(step, record, values)
 
@@ -201,7 +222,7 @@ def _compensation_intent(view: SagaView, record: r.CompensationIntent, values: M
         raise TransitionError(f"compensation of generation {record.generation}; the step is at {step.generation}")
     _move(step, "compensation_intent")
     step.compensation_attempts, step.compensation_at = record.attempt, record.at
-    step.next_at = None
+    step.next_at = step.verified = None
     bound = _kwargs(values, "compensation.")
     if bound or step.compensation is None:
         step.compensation = bound
@@ -215,6 +236,7 @@ def _compensation_outcome(view: SagaView, record: r.CompensationOutcome, _values
         )
     _move(step, record.state)
     step.verified, step.reason, step.next_at = record.verified, record.reason, record.next_at
+    step.unknowable += record.state == "in_doubt" and record.next_at is not None
 
 
 def _suspended(view: SagaView, record: r.Suspended, _values: Mapping[str, str]) -> None:
@@ -283,6 +305,11 @@ def _saga_ended(view: SagaView, record: r.SagaEnded, _values: Mapping[str, str])
 
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     r.Decided: _decided,
+    r.ApprovalRequested: gate.requested,
+    r.ApprovalDecided: gate.decided,
+    r.ApprovalConsumed: gate.consumed,
+    r.Reserved: gate.reserved,
+    r.OperatorAction: gate.acted,
     r.Intent: _intent,
     r.Outcome: _outcome,
     r.LateOutcome: _late_outcome,

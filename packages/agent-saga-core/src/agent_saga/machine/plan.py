@@ -10,8 +10,8 @@ from agent_saga.machine.states import SagaState, StepState
 if TYPE_CHECKING:
     from agent_saga.machine.view import SagaView, StepView
 
-COMPENSATION_ATTEMPTS_HUMAN: Final = 10
-"""After so many failed attempts a compensation is listed as needing a human (sweeps go on trying)."""
+ATTEMPTS_HUMAN: Final = 10
+"""After so many failed compensations or unknowable answers a step is listed for a human (sweeps go on trying)."""
 
 _LEFT: Final = frozenset(
     {StepState.IN_DOUBT, StepState.COMPENSATING, StepState.CONFLICTED, StepState.COMPENSATION_FAILED}
@@ -95,11 +95,11 @@ def needs_human(step: StepView) -> bool:
     """Tell whether no retry can settle a work item."""
     match step.state:
         case StepState.IN_DOUBT:
-            return True
+            return step.next_at is None or step.unknowable >= ATTEMPTS_HUMAN
         case StepState.COMPENSATION_FAILED:
-            return step.next_at is None or step.compensation_attempts >= COMPENSATION_ATTEMPTS_HUMAN
+            return step.next_at is None or step.compensation_attempts >= ATTEMPTS_HUMAN
         case StepState.COMPENSATING:
-            return _recheck(step, verified=False) is Action.HUMAN
+            return _recheck(step, verified=step.verified is False) is Action.HUMAN
         case StepState.STANDING:
             return step.compensation is None
         case _:

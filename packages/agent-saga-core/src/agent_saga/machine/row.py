@@ -43,7 +43,7 @@ def row_of(view: SagaView) -> Row:
     left = leftovers(view) if view.ended else []
     human = sum(needs_human(step) for step in left)
     if view.ended:
-        waits = [step.next_at for step in left if not needs_human(step)]
+        waits = [step.next_at for step in left if step.next_at is not None or not needs_human(step)]
         due_at = None if not waits or None in waits else min(at for at in waits if at is not None)
     else:
         due_at = view.expires_at or view.released_until

@@ -56,6 +56,19 @@ _STEP_FACTS: Final = (
     "released",
     "claimed",
     "waived",
+    "approval_decided",
+)
+
+_OPEN_FACTS: Final = (
+    "decision",
+    "intent",
+    "scope_opened",
+    "scope_ended",
+    "replayed",
+    "approval_requested",
+    "approval_consumed",
+    "reserved",
+    "operator_action",
 )
 
 SAGA_TRANSITIONS: Final[dict[tuple[SagaState, str], SagaState]] = {
@@ -64,7 +77,7 @@ SAGA_TRANSITIONS: Final[dict[tuple[SagaState, str], SagaState]] = {
         for state in (_S.OPEN, _S.ROLLING_BACK, _S.COMMITTED, _S.ROLLED_BACK)
         for kind in _STEP_FACTS
     },
-    **{(_S.OPEN, kind): _S.OPEN for kind in ("decision", "intent", "scope_opened", "scope_ended", "replayed")},
+    **{(_S.OPEN, kind): _S.OPEN for kind in _OPEN_FACTS},
     (_S.OPEN, "rollback_started"): _S.ROLLING_BACK,
     (_S.OPEN, "suspended"): _S.SUSPENDED,
     (_S.OPEN, "abandoned"): _S.ABANDONED,

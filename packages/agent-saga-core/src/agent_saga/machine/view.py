@@ -12,6 +12,7 @@ from agent_saga.model.ids import step_id
 from agent_saga.model.values import canonical_text
 
 if TYPE_CHECKING:
+    from agent_saga.machine.gate import GateView
     from agent_saga.model.records import Recipe
 
 
@@ -32,6 +33,8 @@ class StepView:
         intent_n, outcome_n: the records that said so, for what came before what.
         generation: of the compensation's key; it grows with each landing that became known afterwards.
         verified: what the read-back after the compensation said.
+        next_at: sweeps leave the step alone until then (its compensation failed, or its probe could not tell).
+        unknowable: how often its probe could not tell.
     """
 
     saga_id: str
@@ -76,6 +79,7 @@ class StepView:
     compensation_at: int = 0
     verified: bool | None = None
     next_at: int | None = None
+    unknowable: int = 0
     reason: str = ""
     settled_by: str | None = None
 
@@ -135,6 +139,7 @@ class SagaView:
         count: number of records folded, of the chain itself.
         amended: number of records of amendments folded.
         cause: why it rolled back.
+        gate: approvals, reservations, resources; None while there are none.
     """
 
     id: str
@@ -161,6 +166,7 @@ class SagaView:
     steps: dict[int, StepView] = field(default_factory=dict)
     scopes: dict[int, ScopeView] = field(default_factory=dict)
     rolling: set[int] = field(default_factory=set)
+    gate: GateView | None = None
     decisions: int = 0
     count: int = 0
     amended: int = 0

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from agent_saga.model.requirements import Requirement
 
 
 class Effect(StrEnum):
@@ -57,7 +60,13 @@ ALREADY_DONE: Final = _AlreadyDone.ALREADY_DONE
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """A decision: the call may run."""
+    """A decision: the call may run.
+
+    Args:
+        requires: what must hold in the transaction of its intent (a budget, a resource).
+    """
+
+    requires: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +86,17 @@ class Ask:
 
     Args:
         reason: what is asked, in one line; recorded with the decision.
+        quorum: how many distinct principals must approve.
+        signed: each word must be signed by a key that the operator registered.
+        expires_s: how long the question stands.
+        suspend: suspend the saga until it is answered, instead of waiting in the process.
     """
 
     reason: str
+    quorum: int = 1
+    signed: bool = False
+    expires_s: float = 300.0
+    suspend: bool = False
 
 
 Decision = Allow | Refuse | Ask

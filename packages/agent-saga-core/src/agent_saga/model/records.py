@@ -71,6 +71,78 @@ class Decided(Record, tag="decision", kw_only=True):
     by: str | None = None
 
 
+class ApprovalRequested(Record, tag="approval_requested", kw_only=True):
+    """A call waits for somebody's word; the arguments are among the values.
+
+    Attributes:
+        approval: the request's id, `<saga>:a<number>`.
+        digest: hex SHA-256 of the effective call; an approval is good for nothing else.
+        quorum: how many distinct principals must approve.
+        signed: each word must be signed by a registered key.
+    """
+
+    approval: str
+    tool: str
+    version: int
+    effect: str
+    digest: str
+    nonce: str
+    policy: str
+    reason: str
+    expires_at: int
+    quorum: int = 1
+    signed: bool = False
+
+
+class ApprovalDecided(Record, tag="approval_decided", kw_only=True):
+    """Somebody's word on a request: `approved` or `rejected`; or what became of it: `expired` or `withdrawn`."""
+
+    approval: str
+    decision: str
+    by: str
+    note: str = ""
+    key_id: str | None = None
+    signature: str | None = None
+
+
+class ApprovalConsumed(Record, tag="approval_consumed", kw_only=True):
+    """An approval was used up, in the transaction of the intent that it allows."""
+
+    approval: str
+    step: int
+    refused: str | None = None
+
+
+class Reserved(Record, tag="reserved", kw_only=True):
+    """A part of a budget was set aside for a step, in the transaction of its intent.
+
+    Attributes:
+        budget: its name, the same in every process.
+        amount: a decimal number.
+    """
+
+    step: int
+    budget: str
+    amount: str
+    refused: str | None = None
+
+
+class OperatorAction(Record, tag="operator_action", kw_only=True):
+    """An operator acted: `halt`, `drain`, `quarantine`, `lift`, `key_added` or `key_removed`.
+
+    Attributes:
+        scope: what it concerns: `*`, `tool:name`, `tool:prefix.*`, `saga:id`, `tag:name`; for keys the principal.
+        data: the public key (hex), for keys.
+    """
+
+    action: str
+    scope: str
+    by: str
+    reason: str = ""
+    expires_at: int | None = None
+    data: str | None = None
+
+
 class Recipe(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, frozen=True):
     """How a step is compensated, as data: enough for another process.
 
@@ -95,7 +167,13 @@ class Recipe(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
 
 
 class Intent(Record, tag="intent", kw_only=True):
-    """An effect is about to happen (attempt 1), or is about to be tried again under the same key."""
+    """An effect is about to happen (attempt 1), or is about to be tried again under the same key.
+
+    Attributes:
+        resources: what the saga holds alone from here until it is sealed.
+        refused: why the log itself refused it while committing (a resource held, a budget used up, an approval that
+            is not valid): the effect does not start.
+    """
 
     step: int
     tool: str
@@ -115,6 +193,8 @@ class Intent(Record, tag="intent", kw_only=True):
     call_scope: str | None = None
     framework_attempt: int = 0
     resolves: str | None = None
+    resources: list[str] = []
+    refused: str | None = None
 
 
 class Outcome(Record, tag="outcome", kw_only=True):
@@ -158,7 +238,7 @@ class LateOutcome(Record, tag="late_outcome", kw_only=True):
 
 
 class Probed(Record, tag="probed", kw_only=True):
-    """A probe answered `landed`, `not_landed` or `unknowable`."""
+    """A probe answered `landed`, `not_landed` or `unknowable`; after the last, sweeps ask again from `next_at`."""
 
     step: int
     answer: str
@@ -166,6 +246,7 @@ class Probed(Record, tag="probed", kw_only=True):
     bound: bool = False
     exact: bool = True
     recipe: Recipe | None = None
+    next_at: int | None = None
 
 
 class RollbackStarted(Record, tag="rollback_started", kw_only=True):
@@ -278,6 +359,11 @@ class SagaEnded(Record, tag="saga_ended", kw_only=True):
 AnyRecord = (
     SagaOpened
     | Decided
+    | ApprovalRequested
+    | ApprovalDecided
+    | ApprovalConsumed
+    | Reserved
+    | OperatorAction
     | Intent
     | Outcome
     | LateOutcome

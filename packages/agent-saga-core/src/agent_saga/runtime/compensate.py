@@ -88,18 +88,26 @@ def _may_try_again(live: LiveSaga, step: StepView) -> Generator[Op, Any, bool]:
 def recheck(live: LiveSaga, step: StepView) -> Generator[Op, Any, bool]:
     """Ask the verifier whether an attempt without a known outcome succeeded; True when it did."""
     recipe = _recipe(step)
-    if recipe.verify is None or (yield from _verify(live, step, recipe)) is not True:
+    if recipe.verify is None:
         return False
-    ticket = live.emit(
-        r.CompensationOutcome,
-        step=step.no,
-        state="compensated",
-        attempt=step.compensation_attempts,
-        verified=True,
-        reason="confirmed by its verifier",
-    )
+    confirmed = yield from _verify(live, step, recipe)
+    if confirmed is True:
+        fields: dict[str, Any] = {"state": "compensated", "reason": "confirmed by its verifier"}
+    elif _may_run_again(recipe) or (confirmed is False and step.verified is False):
+        return False
+    elif confirmed is False:
+        fields = {"state": "in_doubt", "reason": f"not confirmed by {recipe.verify!r}, and it may not run again unseen"}
+    else:
+        asked = step.unknowable + 1
+        fields = {"state": "in_doubt", "reason": live.notes.get(step.no, ""), "next_at": next_at(asked)}
+    attempt = step.compensation_attempts
+    ticket = live.emit(r.CompensationOutcome, step=step.no, attempt=attempt, verified=confirmed, **fields)
     yield from live.committed(ticket)
-    return True
+    return confirmed is True
+
+
+def _may_run_again(recipe: Recipe) -> bool:
+    return recipe.idempotent or recipe.key_param is not None
 
 
 def _recipe(step: StepView) -> Recipe:
@@ -137,7 +145,7 @@ def _attempt(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, An
     if outcome["state"] in {"compensated", "already_done"}:
         outcome |= yield from _read_back(live, step, recipe)
     if outcome["state"] == "failed":
-        outcome["next_at"] = clock().time_ns() + int(_sweep_delay_s(attempt) * 1e9)
+        outcome["next_at"] = next_at(attempt)
     live.commit_now(live.emit(r.CompensationOutcome, step=step.no, attempt=attempt, **outcome))
 
 
@@ -197,9 +205,8 @@ def _read_back(live: LiveSaga, step: StepView, recipe: Recipe) -> Generator[Op, 
     confirmed = yield from _verify(live, step, recipe)
     if confirmed is not False:
         return {"verified": confirmed}
-    again = recipe.idempotent or recipe.key_param is not None
     return {
-        "state": "failed" if again else "in_doubt",
+        "state": "failed" if _may_run_again(recipe) else "in_doubt",
         "verified": False,
         "reason": f"it returned normally, but {recipe.verify!r} does not confirm it",
     }
@@ -224,5 +231,7 @@ def _takes(fn: Any, name: str) -> bool:
     return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-def _sweep_delay_s(attempt: int) -> float:
-    return min(SWEEP_BACKOFF_S * 2.0 ** min(attempt - 1, 30), SWEEP_BACKOFF_S_MAX)
+def next_at(attempt: int) -> int:
+    """Return when a sweep tries again what failed, or could not be found out, for the `attempt`-th time."""
+    delay_s = min(SWEEP_BACKOFF_S * 2.0 ** min(attempt - 1, 30), SWEEP_BACKOFF_S_MAX)
+    return clock().time_ns() + int(delay_s * 1e9)

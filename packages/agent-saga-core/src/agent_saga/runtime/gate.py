@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import GateRefused, UsageError
 from agent_saga.model import records as r
@@ -12,46 +11,19 @@ from agent_saga.model.effects import Allow, Ask, Decision, Effect, Refuse
 from agent_saga.runtime.ops import Invoke
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Callable, Generator
 
+    from agent_saga.model.call import Policy, ProposedCall, SagaFacts
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.ops import Op
 
 APPROVAL_TIMEOUT_S = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedCall:
-    """A call that wants to run, as policies and approvers see it.
-
-    Attributes:
-        tool: the declared name.
-        kwargs: the arguments by name.
-        effect: the effect class.
-        version: the tool's version.
-        adapter: the framework that makes the call, or None for Python.
-        repeats: an equal call of this saga stands already.
-    """
-
-    tool: str
-    kwargs: Mapping[str, Any]
-    effect: Effect
-    version: int = 1
-    adapter: str | None = None
-    repeats: bool = False
-
-
-class Policy(Protocol):
-    """A rule: decides about a call before its effect. Sync or async; an exception refuses."""
-
-    def decide(self, call: ProposedCall, saga: Any) -> Decision | Awaitable[Decision]:
-        """Return `Allow()`, `Refuse(reason)` or `Ask(reason)`."""
-
-
 class IrreversibleAsks:
     """The default rule: a call whose effect has no inverse needs somebody's word."""
 
-    def decide(self, call: ProposedCall, saga: Any) -> Decision:
+    def decide(self, call: ProposedCall, saga: SagaFacts) -> Decision:
         """See Policy.decide."""
         if call.effect is Effect.IRREVERSIBLE:
             again = " again, with the arguments of a call that stands" if call.repeats else ""

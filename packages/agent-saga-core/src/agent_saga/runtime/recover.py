@@ -15,13 +15,14 @@ from agent_saga.runtime.compensate import Budget
 from agent_saga.runtime.late import amendment
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.rollback import finish_leftovers, roll_back, unwind, unwind_leftovers
+from agent_saga.runtime.settle import why_stuck
 from agent_saga.store.port import Query
 from agent_saga.store.reader import load
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from agent_saga.machine.view import StepView
+    from agent_saga.machine.view import SagaView, StepView
     from agent_saga.model.report import RollbackReport
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.writer import Writer
@@ -54,8 +55,9 @@ class Recovered:
     """What recovery did with one saga.
 
     Attributes:
-        action: `recovered`, or why it was left alone: `live`, `suspended`, `resumable`, `later`, `raced`.
-        report: what is true of it now; None when it was left alone.
+        action: `recovered`, or why it was left alone: `live`, `suspended`, `resumable`, `later`, `raced`, `stuck` (what
+            is left needs a human, or a handler that is not loaded here).
+        report: what is true of it now; None when that was not looked at.
         left: what is still to be settled.
     """
 
@@ -121,7 +123,7 @@ def sweep(writer: Writer, *, saga_id: str | None = None) -> Generator[Op, Any, l
             done.append(_left_alone(writer.store, row, why))
             continue
         try:
-            done.append((yield from recover_one(writer, row.saga_id)))
+            done.append((yield from recover_one(writer, row.saga_id, named=saga_id is not None)))
         except OwnerReplaced:
             done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="raced"))
     return done
@@ -152,10 +154,16 @@ def _left_alone(store: LogStore, row: StoredRow, why: str) -> Recovered:
     )
 
 
-def recover_one(writer: Writer, saga_id: str) -> Generator[Op, Any, Recovered]:
+def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generator[Op, Any, Recovered]:
     """Claim one saga and finish it as far as that can be done now.
 
     The proof of its owner's death is held until the claim is durable; several recoverers may try, one claims.
+    An ended saga about which nothing can be done here and now is not claimed: sweeps leave no trace in the log then.
+
+    Args:
+        writer: the log.
+        saga_id: the saga.
+        named: somebody asked for this saga; see `why_stuck`.
 
     Raises:
         OwnerReplaced: another process was faster.
@@ -164,6 +172,10 @@ def recover_one(writer: Writer, saga_id: str) -> Generator[Op, Any, Recovered]:
     loaded = load(store, saga_id)
     if loaded is None:
         raise LookupError(f"there is no saga {saga_id!r} in {store.location}")
+    if loaded.view.ended and loaded.view.owner is None:
+        reasons = {step.no: why_stuck(step, named=named) for step in leftovers(loaded.view)}
+        if None not in reasons.values():
+            return _recovered(loaded.view, {no: why for no, why in reasons.items() if why}, action="stuck")
     if loaded.row.leaf is not None:
         return (yield from _recover_sealed(writer, loaded))
     dead = store.prove_dead(loaded.view.owner) if loaded.view.owner is not None else None
@@ -180,7 +192,7 @@ def recover_one(writer: Writer, saga_id: str) -> Generator[Op, Any, Recovered]:
         if dead is not None:
             dead.close()
     yield from _finish(live)
-    return _recovered(live)
+    return _recovered(live.view, live.notes)
 
 
 def _finish(live: LiveSaga) -> Generator[Op, Any, None]:
@@ -206,7 +218,7 @@ def _recover_amendment(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Rec
     yield from live.committed(ticket)
     yield from unwind_leftovers(live, Budget.of(RECOVERY_BUDGET_S))
     yield from live.committed(live.emit(r.SagaEnded, durable=True, outcome="committed"))
-    return _recovered(live)
+    return _recovered(live.view, live.notes)
 
 
 def _recover_sealed(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Recovered]:
@@ -214,21 +226,20 @@ def _recover_sealed(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Recove
     live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="recover")
     yield from unwind_leftovers(live, Budget.of(RECOVERY_BUDGET_S))
     yield from live.committed(live.emit(r.SagaEnded, durable=True, outcome="committed"))
-    return _recovered(live)
+    return _recovered(live.view, live.notes)
 
 
-def _recovered(live: LiveSaga) -> Recovered:
-    view = live.view
+def _recovered(view: SagaView, notes: dict[int, str], *, action: str = "recovered") -> Recovered:
     return Recovered(
         saga_id=view.id,
         name=view.name,
-        action="recovered",
-        report=report_of(view, notes=live.notes),
-        left=_work_left(view, live.notes),
+        action=action,
+        report=report_of(view, notes=notes),
+        left=_work_left(view, notes),
     )
 
 
-def _work_left(view: Any, notes: dict[int, str]) -> tuple[Left, ...]:
+def _work_left(view: SagaView, notes: dict[int, str]) -> tuple[Left, ...]:
     return tuple(_left(view.id, step, notes) for step in leftovers(view))
 
 

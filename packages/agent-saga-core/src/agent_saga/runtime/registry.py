@@ -215,6 +215,12 @@ def compensator_for(name: str, version: int) -> Compensator[..., Any]:
     return handler
 
 
+def place_of(name: str) -> str | None:
+    """Return where a compensation lives, as its loaded compensator states it."""
+    handler = _compensators.get(name)
+    return None if handler is None else handler.traits.lives_in
+
+
 def function_for(name: str) -> Callable[..., Any]:
     """Return the loaded probe or verifier that a record names.
 

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from agent_saga.errors import UsageError
+from agent_saga.machine.report import step_report
 from agent_saga.model import records as r
 from agent_saga.model.report import StepReport
 from agent_saga.runtime.current import current_saga_var
 from agent_saga.runtime.ops import is_async
+from agent_saga.runtime.registry import place_of
 from agent_saga.runtime.stream import wrap_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agent_saga.model.call import Policy
     from agent_saga.model.report import RollbackReport
-    from agent_saga.runtime.gate import Policy
     from agent_saga.runtime.live import Flight, LiveSaga
     from agent_saga.runtime.scope import ScopeEnvironment
     from agent_saga.runtime.step import ToolCall
@@ -71,6 +73,26 @@ class Saga:
     def id(self) -> str:
         """The saga's id; nested scopes have the id of their saga."""
         return self.live.id
+
+    @property
+    def name(self) -> str:
+        """The saga's name."""
+        return self.live.view.name
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The saga's tags."""
+        return tuple(self.live.view.tags)
+
+    def steps(self) -> tuple[StepReport, ...]:
+        """Return the effectful steps so far, in order; `state` says where each stands."""
+        with self.live.lock:
+            return tuple(step_report(step) for step in self.live.view.steps.values() if not step.read_only)
+
+    def lives_in(self, step: StepReport) -> str | None:
+        """Return the place where a step's compensation lives, if its compensator states one."""
+        recipe = self.live.view.steps[_number(self.live, step)].recipe
+        return None if recipe is None else place_of(recipe.name)
 
     def __repr__(self) -> str:
         scope = f", scope {self.scope}" if self.scope else ""

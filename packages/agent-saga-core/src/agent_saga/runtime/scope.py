@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from contextvars import Token
     from types import TracebackType
 
+    from agent_saga.model.call import Policy
     from agent_saga.runtime.declaration import Declarations
-    from agent_saga.runtime.gate import Policy
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.opening import Opening
     from agent_saga.runtime.ops import Op

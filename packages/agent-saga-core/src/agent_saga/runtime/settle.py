@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent_saga.errors import HandlerUnavailable
 from agent_saga.machine.plan import Action, next_action
 from agent_saga.machine.states import StepState
 from agent_saga.model import records as r
@@ -12,13 +13,13 @@ from agent_saga.model.paths import PathMissing
 from agent_saga.model.paths import resolve as resolve_path
 from agent_saga.model.values import decode, encode
 from agent_saga.runtime.clock import clock
-from agent_saga.runtime.compensate import compensate, recheck
+from agent_saga.runtime.compensate import compensate, next_at, recheck
 from agent_saga.runtime.declaration import recipe_of
 from agent_saga.runtime.ops import Invoke, Sleep
-from agent_saga.runtime.registry import function_for
+from agent_saga.runtime.registry import compensator_for, function_for
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from agent_saga.machine.view import StepView
     from agent_saga.model.records import Recipe
@@ -57,22 +58,60 @@ def resolve(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any
                 return
 
 
+def why_stuck(step: StepView, *, named: bool) -> str | None:
+    """Return why `resolve` could do nothing about a step here and now, or None when it could.
+
+    Args:
+        step: a work item of an ended saga.
+        named: its saga was named, so a verifier that did not confirm a compensation is asked again.
+    """
+    action = next_action(step, verified=not named and step.verified is False)
+    missing = ""
+    while True:
+        try:
+            match action:
+                case Action.PROBE:
+                    function_for(step.probe or "")
+                case Action.VERIFY:
+                    function_for(step.recipe.verify if step.recipe and step.recipe.verify else "")
+                case Action.COMPENSATE if step.recipe is not None:
+                    compensator_for(step.recipe.name, step.recipe.version)
+                case _:
+                    return missing
+            return None
+        except HandlerUnavailable as error:
+            missing = missing or str(error)
+        if action is Action.COMPENSATE:
+            return missing
+        action = next_action(step, probed=True, verified=True)
+
+
 def probe(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, None]:
     """Ask the probe, and record its answer.
 
     `NotLanded` counts only when the call can no longer land: `settle_s` after it returned, or after its owner was
     found dead. Until then the question is asked again, within the budget.
     """
-    answer = yield from _ask(step)
+    try:
+        fn = function_for(step.probe or "")
+    except HandlerUnavailable as error:  # Nobody was asked, so there is no answer to record.
+        live.notes[step.no] = str(error)
+        return
+    live.notes.pop(step.no, None)
+    answer = yield from _ask(step, fn)
+    again_at = next_at(step.unknowable + 1)
     if isinstance(answer, NotLanded) and (wait_s := _unsettled_s(live, step)) > 0:
         if wait_s <= min(budget.left_s, budget.settle_wait_s):
             yield Sleep(wait_s)
-            answer = yield from _ask(step)
+            answer = yield from _ask(step, fn)
         else:
             answer = Unknowable(
                 f"not landed yet, but a request may travel for {step.settle_s:g} s; ask again in {wait_s:.0f} s"
             )
+            again_at = clock().time_ns() + int(wait_s * 1e9)
     values, fields = _answer_fields(live, step, answer)
+    if isinstance(answer, Unknowable):
+        fields["next_at"] = again_at
     ticket = live.emit(r.Probed, values, step=step.no, **fields)
     yield from live.committed(ticket)
 
@@ -82,10 +121,9 @@ def _unsettled_s(live: LiveSaga, step: StepView) -> float:
     return step.settle_s - (clock().time_ns() - since_ns) / 1e9
 
 
-def _ask(step: StepView) -> Generator[Op, Any, Landed | NotLanded | Unknowable]:
+def _ask(step: StepView, fn: Callable[..., Any]) -> Generator[Op, Any, Landed | NotLanded | Unknowable]:
     """Return one of the three answers; anything else, and an exception, counts as Unknowable."""
     try:
-        fn = function_for(step.probe or "")
         kwargs = {name: decode(text) for name, text in step.kwargs.items()}
         answer = yield Invoke(fn, {"key": step.key, "kwargs": kwargs}, 30.0)
     except Exception as error:  # noqa: BLE001 - a probe that fails has answered nothing.

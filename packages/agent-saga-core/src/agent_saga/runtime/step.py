@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent_saga.errors import LogFailed, OwnerReplaced, UnboundCompensation, UsageError
 from agent_saga.machine.view import identity_of
 from agent_saga.model import records as r
+from agent_saga.model.call import ProposedCall
 from agent_saga.model.effects import Effect
 from agent_saga.model.ids import step_id
 from agent_saga.model.paths import PathMissing
@@ -19,9 +20,10 @@ from agent_saga.runtime.classify import is_in_doubt
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.current import CurrentStep, current_step_var
 from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, recipe_of
-from agent_saga.runtime.gate import ProposedCall, pass_gate
+from agent_saga.runtime.gate import pass_gate
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep
+from agent_saga.runtime.registry import Binding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -129,7 +131,16 @@ def _proposed(call: ToolCall, *, repeats: bool) -> ProposedCall:
         version=declaration.version,
         adapter=call.adapter,
         repeats=repeats,
+        **_compensation_facts(declaration),
     )
+
+
+def _compensation_facts(declaration: Declaration) -> dict[str, Any]:
+    binding = declaration.compensate
+    if not isinstance(binding, Binding):
+        return {}
+    handler = binding.compensator
+    return {"compensator": handler.name, "valid_for_s": handler.traits.valid_for_s, "lives_in": handler.traits.lives_in}
 
 
 # -- one attempt --------------------------------------------------------------------------------------------------

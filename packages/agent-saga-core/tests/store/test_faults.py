@@ -241,7 +241,7 @@ def test_a_closed_log_is_closed(path):
 
 
 def test_a_read_only_file(path, monkeypatch):
-    """F-13: a file that cannot be written is read; a commit fails and says why. `access` lies, as root may write all."""
+    """F-13: a file that cannot be written is read; a commit fails and says why (`access` lies for root)."""
     varied(SqliteLog(path, create=True)).close()
     real = os.access
     monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK and real(place, mode))

@@ -1,5 +1,7 @@
 """The port's conformance suite, run on both logs. Rule ids: P-n."""
 
+import threading
+
 import pytest
 from store_cases import Scribe, committed, dump, late_landing, partial, rolled_back, saga_id, settle, varied
 
@@ -215,6 +217,57 @@ def test_both_logs_hold_the_same(store):
     assert dump(reference) == dump(store)
     assert root(reference) == root(store)
     assert verify(store).records == 63
+
+
+def test_threads_share_a_log(store):
+    """P-22: any thread may append and read; each saga's chain stays in order."""
+    errors = []
+
+    def work(number):
+        try:
+            scribe = Scribe(store, number).open()
+            for step in range(1, 30):
+                scribe.step(step)
+                assert store.row(scribe.id).count >= scribe.view.count
+            scribe.end()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        verify(store)
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert verify(store).records == 4 * 60
+
+
+class Interrupted(list):
+    def __iter__(self):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_append_writes_nothing(store):
+    """P-23: Ctrl-C before the commit leaves the log as it was; it works on."""
+    scribe = Scribe(store, 1).open()
+    before = dump(store)
+    item = scribe.item(scribe.intent())
+    with pytest.raises(KeyboardInterrupt):
+        store.append([changed(item, drafts=Interrupted(item.drafts))], durable=True)
+    assert before == dump(store)
+    scribe.step()
+    assert verify(store).records == 3
+
+
+def test_a_record_that_cannot_be_encoded_is_our_bug(store):
+    """P-24: text that is no UTF-8 in a body raises; nothing of the item is written and the log works on."""
+    scribe = Scribe(store, 1).open()
+    with pytest.raises(InvariantViolation):
+        store.append([scribe.item(scribe.fact("abandoned", reason="\ud800"))], durable=True)
+    scribe.step()
+    assert verify(store).records == 3
 
 
 def test_an_owner_lives(store):

@@ -7,7 +7,10 @@ import secrets
 import threading
 from typing import TYPE_CHECKING
 
-from agent_saga.model.records import chain_hash, encode_body
+import msgspec
+
+from agent_saga.errors import InvariantViolation
+from agent_saga.model.records import AnyRecord, chain_hash, encode_body
 from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
 from agent_saga.store.rules import Current, judge
 
@@ -42,7 +45,10 @@ class _State:
 
 
 class MemoryLog:
-    """See LogStore. `durable` and `sync` mean nothing here: nothing survives the process."""
+    """See LogStore. `durable` and `sync` mean nothing here: nothing survives the process.
+
+    An item that raises `InvariantViolation` leaves the items before it in the log (SQLite then takes none of a batch).
+    """
 
     def __init__(self) -> None:
         self.location = "memory:"
@@ -65,7 +71,7 @@ class MemoryLog:
         for draft in item.drafts:
             body, pos, count = draft.body, pos + 1, count + 1
             body.n, body.pos = count, pos
-            data = encode_body(body)
+            data = _encoded(body)
             head = chain_hash(head, data)
             made.append((pos, saga_id, count, data, draft.payload, head))
         # Nothing is changed before every body of the item is encoded: an error leaves the log as it was.
@@ -193,6 +199,13 @@ class _Proof:
     def close(self) -> None:
         """See DeadOwner.close."""
         self._proved.discard(self._owner)
+
+
+def _encoded(body: AnyRecord) -> bytes:
+    try:
+        return encode_body(body)
+    except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError, OverflowError) as error:
+        raise InvariantViolation(f"a record cannot be encoded, nothing was written: {error}") from error
 
 
 def _matches(row: Row, query: Query) -> bool:

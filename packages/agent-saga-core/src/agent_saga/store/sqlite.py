@@ -76,12 +76,18 @@ class SqliteLog:
 
     def leave_to_parent(self) -> None:
         """In a forked child: keep what was inherited referenced and untouched; the next use opens anew."""
-        _inherited.append((self._writer, self._reader, self._write_lock, self._read_lock))
-        _immortal(_inherited[-1])
+        if self._writer is not None or self._reader is not None:
+            _inherited.append((self._writer, self._reader))
+            _immortal(_inherited[-1])
         self._owners.drop_after_fork()
         if self._writer is not None:
             self._writer.drop_after_fork()
         self._start_afresh()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has connections to the log."""
+        return self._writer is not None or self._reader is not None
 
     def append(self, items: Sequence[Item], *, durable: bool) -> list[Verdict]:
         """See LogStore.append."""
@@ -139,7 +145,10 @@ class SqliteLog:
 
     def prove_dead(self, owner: str) -> DeadProcess | None:
         """See LogStore.prove_dead."""
-        return self._owners.prove_dead(owner)
+        try:
+            return self._owners.prove_dead(owner)
+        except OSError as error:
+            raise LogFailed(f"cannot tell whether owner {owner!r} of the log {self._path} lives: {error}") from error
 
     def row(self, saga_id: str) -> StoredRow | None:
         """See LogStore.row."""
@@ -281,9 +290,14 @@ def _immortal(thing: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
+def _before_fork() -> None:
+    if any(log.is_open for log in list(_open_logs)):
+        import ctypes  # noqa: F401 - here, because an import in the child could wait for a lock that nobody holds there.
+
+
 def _after_fork_in_child() -> None:
     for log in list(_open_logs):
         log.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

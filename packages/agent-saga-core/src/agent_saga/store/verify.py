@@ -12,7 +12,7 @@ from agent_saga.machine.row import row_of
 from agent_saga.model.records import encode_body
 from agent_saga.store.mark import UNCHECKED
 from agent_saga.store.port import Query, StoredRow
-from agent_saga.store.reader import complete_row, history
+from agent_saga.store.reader import history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,16 +57,17 @@ def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = Non
         CorruptLog: at the first damage.
 
     Limits:
-        Reads saga by saga, a page at a time; keeps 8 bytes for each sealed saga.
+        Reads saga by saga, a page at a time; keeps 8 bytes for each sealed saga, and the id of each amended one.
     """
     lines = list(store.verify())
     last = last_position(store)
     sagas = seen = done = 0
     sealed_at = array("q")
-    for found in all_rows(store):
-        stored, at = found, 0
-        if found.amendments or store.amendments(found.saga_id):
-            stored = complete_row(store, found.saga_id) or found
+    amended: dict[str, int] = {}
+    for stored in all_rows(store):
+        at = 0
+        if stored.row.amends is not None:
+            amended[stored.row.amends] = amended.get(stored.row.amends, 0) + stored.count
         for (record, _, _), view in history(store, stored):
             seen += record.saga_id == stored.saga_id and record.pos <= last
             if at == 0 and view.ended and row_of(view).sealed:
@@ -79,6 +80,7 @@ def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = Non
     if seen != last:
         raise CorruptLog(f"{last - seen} of the positions 1 to {last} are in no saga's chain: records are missing")
     _check_leaves(sealed_at)
+    _check_amended(store, amended)
     if progress is not None:
         progress(last, last)
     own = tuple(line for line in lines if not line.startswith(UNCHECKED))
@@ -136,6 +138,14 @@ def _check_leaves(sealed_at: array[int]) -> None:
             reason = "is missing" if at == 0 else "is out of the order of sealing"
             raise CorruptLog(f"leaf {leaf} {reason}")
         before = at
+
+
+def _check_amended(store: LogStore, amended: dict[str, int]) -> None:
+    """Check that no row leaves amendments out, which were there before it is read now."""
+    for saga_id, there in amended.items():
+        stored = store.row(saga_id)
+        if stored is None or stored.amendments < there:
+            raise CorruptLog(f"its row counts fewer than the {there} records that amend it", saga_id=saga_id)
 
 
 def _check_key(store: LogStore, stored: StoredRow) -> None:

@@ -10,7 +10,7 @@ KINDS = ABOUT_STEPS | {"saga_opened", "decision", "intent", "outcome", "rollback
 MOVES = {"landed": "standing", "not_landed": "absent", "unknowable": "in_doubt", "succeeded": "standing", "failed": "absent",
          "in_doubt": "in_doubt", "happened": "standing", "did-not-happen": "absent", "compensated-by-hand": "compensated", "accept": "accepted"}
 OUTCOMES = {"compensated": "compensated", "already_done": "compensated", "conflict": "conflicted", "failed": "compensation_failed", "in_doubt": "compensating"}
-ENDED, NEW_STEP = ("committed", "rolled_back"), dict(landed=False, comp=False, next=None, tries=0, unwanted=False)
+ENDED, NEW_STEP = ("committed", "rolled_back"), dict(landed=False, comp=False, next=None, tries=0, vain=0, verified=None, unwanted=False)
 ROW = ("name key incarnation state owner epoch on_crash opened_at due_at work human sealed amends head count amendments leaf").split()
 CHAINS = ("SELECT pos, saga, n, body, payload, hash FROM records WHERE saga = ?1 OR saga IN (SELECT saga FROM sagas WHERE amends = ?1) ORDER BY pos")
 def stop(reason, saga="", n=""): sys.exit(print(f"damaged: saga {saga} record {n}: {reason}") or 1)
@@ -36,12 +36,13 @@ def fold_step(view, r, kind):
         if news and step["state"] in ("compensated", "compensating", "compensation_failed"):
             step.update(state="standing", tries=0)
         elif state != "in_doubt" and (step["state"] == "in_doubt" or (step["state"] == "absent" and state == "succeeded")): step["state"] = MOVES[state]
-        if news: step.update(landed=True, comp=step["comp"] or r.get("bound", False), unwanted=view["state"] in ENDED)
-    elif kind == "compensation_intent": step.update(state="compensating", tries=r["attempt"], next=None, comp=True)
-    elif kind == "compensation_outcome": step.update(state=OUTCOMES[state], next=r.get("next_at"))
+        if news: step.update(landed=True, next=None, comp=step["comp"] or r.get("bound", False), unwanted=view["state"] in ENDED)
+    elif kind == "compensation_intent": step.update(state="compensating", tries=r["attempt"], next=None, verified=None, comp=True)
+    elif kind == "compensation_outcome":
+        step.update(state=OUTCOMES[state], next=r.get("next_at"), verified=r.get("verified"), vain=step["vain"] + (state == "in_doubt" and "next_at" in r))
     else:
-        step.update(state=MOVES[state], next=None if kind == "settled" else step["next"])
-        if step["state"] == "standing": step.update(landed=True, comp=step["comp"] or r.get("bound", False))
+        step.update(state=MOVES[state], next={"settled": None, "probed": r.get("next_at")}.get(kind, step["next"]), vain=step["vain"] + (state == "unknowable"))
+        if step["state"] == "standing": step.update(landed=True, next=None, comp=step["comp"] or r.get("bound", False))
 def fold(view, r, own):
     kind, state = r["kind"], view["state"]
     if (kind in ABOUT_STEPS and not (own and view["amends"])) or (own and (kind == "intent" or (kind == "outcome" and "tool" not in r))):
@@ -55,10 +56,10 @@ def fold(view, r, own):
     elif own and kind == "saga_ended": view.update(owner=None, state={"open": "committed", "rolling_back": "rolled_back"}.get(state, state))
 def derive(view):
     rolls = lambda scope: scope in view["rolling"] or (scope != 0 and rolls(view["parents"][scope]))
-    human = lambda s: {"in_doubt": True, "conflicted": True, "standing": not s["comp"], "compensation_failed": s["next"] is None or s["tries"] >= 10,
-                       "compensating": not (s["recipe"].keys() & {"verify", "idempotent", "key_param"})}[s["state"]]
+    human = lambda s: {"in_doubt": s["next"] is None or s["vain"] >= 10, "conflicted": True, "standing": not s["comp"], "compensation_failed": s["next"] is None or s["tries"] >= 10,
+                       "compensating": not (s["recipe"].keys() & {"idempotent", "key_param"}) and ("verify" not in s["recipe"] or s["verified"] is False)}[s["state"]]
     left = [s for s in view["steps"].values() if view["state"] in ENDED and (s["state"] in ("in_doubt", "compensating", "conflicted", "compensation_failed") or (s["state"] == "standing" and (view["state"] == "rolled_back" or s["unwanted"] or rolls(s["scope"]))))]
-    waits = [s["next"] for s in left if not human(s)]
+    waits = [s["next"] for s in left if s["next"] is not None or not human(s)]
     due = (None if not waits or None in waits else min(waits)) if view["state"] in ENDED else view["expires"] or view["until"]
     return view | dict(due_at=due, work=len(left), human=sum(map(human, left)), sealed=int(view["state"] in ENDED and not left and view["owner"] is None))
 def check_saga(db, saga, row):

@@ -1,0 +1,226 @@
+"""The program that is killed: a saga of three steps, its tools and compensators in several kinds, and its recovery."""
+
+import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from crash_world import World
+
+from agent_saga import AgentKit, Landed, NotLanded, SagaError, compensator, current_step
+from agent_saga.runtime.ops import drive
+from agent_saga.runtime.process import writer_for
+from agent_saga.runtime.recover import sweep
+from agent_saga.testing import CrashPoints, watch_commits
+
+THINGS = ("flight", "hotel", "car")
+
+
+class Out:
+    """What a process has: its world and its crash points. Set by `run`, after the fork."""
+
+    world: World
+    points: CrashPoints
+
+
+class Planned(Exception):
+    """The saga is to fail here."""
+
+
+# -- effects ------------------------------------------------------------------------------------------------------
+
+
+def _do(thing, *, once):
+    key = current_step().key
+    Out.world.attempt("do", thing, key)
+    Out.points.reach(f"before the effect on {thing}")
+    (Out.world.effect_once if once else Out.world.effect)("do", thing, key)
+    Out.points.reach(f"after the effect on {thing}")
+    return {"thing": thing}
+
+
+def _undo(thing, key, change):
+    Out.world.attempt("undo", thing, key)
+    Out.points.reach(f"before the compensation of {thing}")
+    change()
+    Out.points.reach(f"after the compensation of {thing}")
+
+
+def probe_by_key(key, kwargs):
+    found = Out.world.by_key("do", key)
+    return NotLanded() if found is None else Landed({"thing": found[0]})
+
+
+def is_gone(thing):
+    return Out.world.standing(thing) == 0
+
+
+@compensator("crash.keyed")
+def undo_keyed(thing: str, idempotency_key: str) -> None:
+    _undo(thing, idempotency_key, lambda: Out.world.effect_once("undo", thing, idempotency_key))
+
+
+@compensator("crash.keyed_verified", verify=is_gone)
+def undo_keyed_verified(thing: str, idempotency_key: str) -> None:
+    undo_keyed.fn(thing, idempotency_key)
+
+
+@compensator("crash.idempotent", idempotent=True)
+def undo_idempotent(thing: str) -> None:
+    _undo(thing, "", lambda: Out.world.undo_if_there(thing, ""))
+
+
+@compensator("crash.safe", idempotent=True, safe_if_absent=True)
+def undo_safe(thing: str) -> None:
+    undo_idempotent.fn(thing)
+
+
+@compensator("crash.plain")
+def undo_plain(thing: str) -> None:
+    _undo(thing, "", lambda: Out.world.effect("undo", thing, ""))
+
+
+@compensator("crash.verified", verify=is_gone)
+def undo_verified(thing: str) -> None:
+    undo_plain.fn(thing)
+
+
+@compensator("crash.async_keyed")
+async def undo_async(thing: str, idempotency_key: str) -> None:
+    await asyncio.sleep(0)
+    undo_keyed.fn(thing, idempotency_key)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of tool and compensator.
+
+    clean: wherever the process dies, recovery leaves nothing.
+    """
+
+    compensate: object
+    takes_key: bool = False
+    probe: object = None
+    clean: bool = False
+
+
+KINDS = {
+    "keyed": Kind(undo_keyed.bind(thing="result.thing"), takes_key=True, probe=probe_by_key, clean=True),
+    "keyed_verified": Kind(
+        undo_keyed_verified.bind(thing="result.thing"), takes_key=True, probe=probe_by_key, clean=True
+    ),
+    "async_keyed": Kind(undo_async.bind(thing="result.thing"), takes_key=True, probe=probe_by_key, clean=True),
+    "idempotent": Kind(undo_idempotent.bind(thing="result.thing"), probe=probe_by_key, clean=True),
+    "safe": Kind(undo_safe.bind(thing="kwargs.thing"), clean=True),
+    "verified": Kind(undo_verified.bind(thing="result.thing"), probe=probe_by_key),
+    "key_only": Kind(undo_keyed.bind(thing="result.thing"), takes_key=True),
+    "plain": Kind(undo_plain.bind(thing="result.thing")),
+    "callable": Kind(lambda call: undo_keyed.with_(thing=call.result["thing"]), takes_key=True),
+}
+
+
+def make_tool(kit, kind_name, *, is_async):
+    """Return the tool `book` of a kind."""
+    kind = KINDS[kind_name]
+    options = {"effect": "compensable", "name": f"book.{kind_name}", "compensate": kind.compensate, "probe": kind.probe}
+    if is_async:
+
+        async def book(thing: str) -> dict:
+            await asyncio.sleep(0)
+            return _do(thing, once=False)
+
+        async def book_keyed(thing: str, idempotency_key: str) -> dict:
+            await asyncio.sleep(0)
+            return _do(thing, once=True)
+    else:
+
+        def book(thing: str) -> dict:
+            return _do(thing, once=False)
+
+        def book_keyed(thing: str, idempotency_key: str) -> dict:
+            return _do(thing, once=True)
+
+    return kit.wrap(book_keyed if kind.takes_key else book, **options)
+
+
+# -- the saga -----------------------------------------------------------------------------------------------------
+
+
+def forward(job):
+    """Run the saga of three steps; it commits, or fails after the last step and is rolled back."""
+    kit = open_kit(job)
+    book = make_tool(kit, job["kind"], is_async=job["mode"].startswith("async"))
+    scope = kit.transaction("trip", **job.get("options", {}))
+    things = [f"{job.get('trip', '')}{thing}" for thing in THINGS]
+    try:
+        if job["mode"].startswith("async"):
+            asyncio.run(_run_async(scope, book, things, job))
+        else:
+            _run_sync(scope, book, things, job)
+    except (Planned, SagaError) as error:
+        return {"ended": type(error).__name__, "message": str(error)}
+    finally:
+        kit.close()
+    return {"ended": "normally"}
+
+
+def _run_sync(scope, book, things, job):
+    with scope as saga:
+        if job["mode"] == "threads":
+            with ThreadPoolExecutor(len(things)) as pool:
+                list(pool.map(saga.bind(lambda thing: book(thing=thing)), things))
+        else:
+            for thing in things:
+                book(thing=thing)
+        if job["fails"]:
+            raise Planned
+
+
+async def _run_async(scope, book, things, job):
+    async with scope:
+        if job["mode"] == "async_parallel":
+            await asyncio.gather(*(book(thing=thing) for thing in things))
+        else:
+            for thing in things:
+                await book(thing=thing)
+        if job["fails"]:
+            raise Planned
+
+
+def recover(job):
+    """Sweep the log once, as `agent-saga recover` does; `unloaded` leaves out the probes that come with the tools."""
+    kit = AgentKit(log="memory:")
+    for kind in KINDS if not job.get("unloaded") else ():
+        make_tool(kit, kind, is_async=False)
+    writer = writer_for(job["log"])
+    watch_commits(writer, Out.points)
+    done = drive(sweep(writer, saga_id=job.get("saga")))
+    writer.close()
+    return {"sagas": [_recovered(one) for one in done]}
+
+
+def _recovered(one):
+    return {
+        "saga": one.saga_id,
+        "action": one.action,
+        "report": None if one.report is None else one.report.to_dict(),
+        "left": [[left.step, left.state, left.human] for left in one.left],
+    }
+
+
+def open_kit(job):
+    kit = AgentKit(log=job["log"])
+    watch_commits(kit.writer(), Out.points)
+    return kit
+
+
+JOBS = {"forward": forward, "recover": recover}
+
+
+def run(job):
+    """Do a job in this fresh process; the result also names the points that it reached."""
+    Out.world = World(job["world"])
+    Out.points = CrashPoints(job.get("crash_at"))
+    result = contextvars.Context().run(JOBS[job["do"]], job)
+    return {**result, "points": Out.points.reached, "folder": str(Path(job["log"]).parent)}

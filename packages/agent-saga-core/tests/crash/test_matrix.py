@@ -1,0 +1,97 @@
+"""SIGKILL before and after every commit, effect and compensation, then recovery in other processes; the world is asked.
+
+Rule ids: C-n. Every point of a run is found by counting, so a new commit or effect in the engine is covered at once.
+"""
+
+import random
+from itertools import count
+
+import pytest
+from crash_lab import check_truth, recover_for_good
+from crash_program import KINDS
+
+MODES = ("sync", "async", "threads", "async_parallel")
+ALL = [(kind, mode, fails) for kind in KINDS for mode in MODES for fails in (True, False)]
+QUICK = [("keyed", "sync", True), ("plain", "async", True), ("keyed_verified", "threads", False)]
+
+
+def crashed(lab, job, do="forward", start=None):
+    """Yield a room and the crash point for every point of a run; the last room is of the run that was not killed."""
+    for point in count(1):
+        room = lab.room() if start is None else lab.copy(start)
+        result = room.run(do, crash_at=point, **job)
+        yield room, point
+        room.discard()
+        if result is not None:
+            assert point > 4
+            return
+
+
+def job_of(kind, mode, fails):
+    return {"kind": kind, "mode": mode, "fails": fails}
+
+
+@pytest.mark.parametrize(("kind", "mode", "fails"), QUICK)
+def test_killed_anywhere_and_recovered(lab, kind, mode, fails):
+    """C-1: what stands is named; nothing is done or compensated twice; a second recovery changes nothing."""
+    for room, _ in crashed(lab, job_of(kind, mode, fails)):
+        recover_for_good(room)
+        check_truth(room, clean=KINDS[kind].clean)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "mode", "fails"), [case for case in ALL if case not in QUICK])
+def test_killed_anywhere_and_recovered_every_kind(lab, kind, mode, fails):
+    """C-1, for every kind of tool, every way to run it, and both ends."""
+    for room, _ in crashed(lab, job_of(kind, mode, fails)):
+        recover_for_good(room)
+        check_truth(room, clean=KINDS[kind].clean)
+
+
+@pytest.mark.parametrize("point", ["after the effect on car", "before the compensation of hotel"])
+def test_recovery_killed_anywhere(lab, point):
+    """C-2: a recovery may be killed at every point, too; the next one finishes."""
+    start = lab.room()
+    assert start.run("forward", crash_at=point, **job_of("keyed", "sync", fails=True)) is None
+    for room, _ in crashed(lab, {}, "recover", start):
+        recover_for_good(room)
+        check_truth(room, clean=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_recovery_killed_anywhere_after_every_crash(lab, kind):
+    """C-2, after each crash of the forward path and of the rollback."""
+    for start, _ in crashed(lab, job_of(kind, "sync", fails=True)):
+        for room, _ in crashed_recoveries(lab, start):
+            recover_for_good(room)
+            check_truth(room, clean=KINDS[kind].clean)
+
+
+def crashed_recoveries(lab, start):
+    for point in count(1):
+        room = lab.copy(start)
+        result = room.recover(crash_at=point)
+        yield room, point
+        room.discard()
+        if result is not None:
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chain_of_killed_recoveries(lab, kind):
+    """C-3: recovery of recovery of recovery, each killed somewhere, until one gets through."""
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    dice = random.Random(seed)
+    for _ in range(25):
+        room = lab.room()
+        room.run("forward", crash_at=dice.randint(5, 40), **job_of(kind, dice.choice(MODES), fails=True))
+        for _ in range(4):
+            room.recover(crash_at=dice.randint(1, 12))
+        recover_for_good(room)
+        check_truth(room, clean=KINDS[kind].clean)
+        room.discard()

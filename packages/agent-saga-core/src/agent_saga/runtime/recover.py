@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agent_saga.errors import OwnerReplaced
+from agent_saga.errors import CorruptLog, OwnerReplaced
 from agent_saga.machine.plan import leftovers, needs_human
 from agent_saga.machine.report import report_of
 from agent_saga.machine.states import SagaState, StepState
@@ -20,7 +20,7 @@ from agent_saga.store.port import Query
 from agent_saga.store.reader import load
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from agent_saga.machine.view import SagaView, StepView
     from agent_saga.model.report import RollbackReport
@@ -56,9 +56,10 @@ class Recovered:
 
     Attributes:
         action: `recovered`, or why it was left alone: `live`, `suspended`, `resumable`, `later`, `raced`, `stuck` (what
-            is left needs a human, or a handler that is not loaded here).
+            is left needs a human, or a handler that is not loaded here), `damaged`.
         report: what is true of it now; None when that was not looked at.
         left: what is still to be settled.
+        damage: of a `damaged` saga: the record and the reason. Nothing of it was done past the damage.
     """
 
     saga_id: str
@@ -66,6 +67,7 @@ class Recovered:
     action: str
     report: RollbackReport | None = None
     left: tuple[Left, ...] = ()
+    damage: CorruptLog | None = None
 
 
 def verdict_on(store: LogStore, row: StoredRow, *, force: bool, now_ns: int) -> Why:
@@ -105,31 +107,52 @@ def _overdue(store: LogStore, row: StoredRow, now_ns: int) -> bool:
     return now_ns - loaded.view.changed_at > loaded.view.suspend_ttl_s * 1e9
 
 
-def sweep(writer: Writer, *, saga_id: str | None = None) -> Generator[Op, Any, list[Recovered]]:
+def sweep(
+    writer: Writer, *, saga_id: str | None = None, progress: Callable[[Recovered], None] | None = None
+) -> Generator[Op, Any, list[Recovered]]:
     """Recover every saga that needs it, oldest first; costs what is open, not what is stored.
+
+    A damaged saga is reported as that and left as it is; its damage says nothing about the others, whose chains are
+    their own, so they are recovered all the same.
 
     Args:
         writer: the log.
         saga_id: only this one, whatever its backoff or suspension.
+        progress: called with each saga as it is done.
 
     Raises:
         LookupError: there is no saga `saga_id`.
+        CorruptLog: the log is damaged, and not in one saga.
         LogFailed: the log could not be written.
     """
     done: list[Recovered] = []
-    for row in list(_candidates(writer.store, saga_id)):
-        why = verdict_on(writer.store, row, force=saga_id is not None, now_ns=clock().time_ns())
-        if why != "recover":
-            done.append(_left_alone(writer.store, row, why))
-            continue
+    for row in list(candidates(writer.store, saga_id)):
         try:
-            done.append((yield from recover_one(writer, row.saga_id, named=saga_id is not None)))
+            done.append((yield from _look_after(writer, row, named=saga_id is not None)))
         except OwnerReplaced:
             done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="raced"))
+        except CorruptLog as error:
+            if error.saga_id is None:
+                raise
+            done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="damaged", damage=error))
+        if progress is not None:
+            progress(done[-1])
     return done
 
 
-def _candidates(store: LogStore, saga_id: str | None) -> Iterator[StoredRow]:
+def _look_after(writer: Writer, row: StoredRow, *, named: bool) -> Generator[Op, Any, Recovered]:
+    why = verdict_on(writer.store, row, force=named, now_ns=clock().time_ns())
+    if why != "recover":
+        return _left_alone(writer.store, row, why)
+    return (yield from recover_one(writer, row.saga_id, named=named))
+
+
+def candidates(store: LogStore, saga_id: str | None) -> Iterator[StoredRow]:
+    """Yield the rows that a sweep looks at: unsealed sagas, oldest first, or the one that is named.
+
+    Raises:
+        LookupError: there is no saga `saga_id`.
+    """
     if saga_id is not None:
         row = store.row(saga_id)
         if row is None:
@@ -211,7 +234,7 @@ def _recover_amendment(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Rec
     """An amendment whose owner died: go on with what it states about its target, and end it."""
     target = load(writer.store, loaded.view.amends or "")
     if target is None:
-        raise LookupError(f"saga {loaded.view.id!r} amends {loaded.view.amends!r}, which is not in the log")
+        raise CorruptLog(f"it amends {loaded.view.amends!r}, which is not in the log", saga_id=loaded.view.id)
     live = amendment(writer, target.view, target.row.count, target.row.amendments, name=loaded.view.name)
     live.adopt(loaded.view, loaded.row.count)
     ticket = live.emit(r.Claimed, durable=True, owner=writer.store.owner(), epoch=live.epoch)

@@ -39,7 +39,7 @@ def settle_by_hand(
 
     Raises:
         LookupError: there is no such saga or step.
-        UsageError: the step needs no such word, or the result is no JSON.
+        UsageError: the step needs no such word, the result is no JSON, or the compensation cannot be bound from it.
         SagaBusy: a live owner works on the saga.
     """
     for _ in range(_TRIES):
@@ -49,7 +49,7 @@ def settle_by_hand(
         _check_free(writer, loaded.view)
         found = _step(loaded.view, step, verdict)
         live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="settlement", by=by)
-        values, bound = _values(found, evidence, result)
+        values, bound = _values(found, verdict, evidence, result)
         live.emit(r.Settled, values, hold=True, step=step, verdict=verdict, by=by, bound=bound)
         ticket = live.emit(r.SagaEnded, durable=True, outcome="committed")
         if ticket is not None and isinstance(writer.wait(ticket), Committed):
@@ -79,20 +79,28 @@ def _step(view: SagaView, no: int, verdict: str) -> StepView:
     return step
 
 
-def _values(step: StepView, evidence: str, result: str | None) -> tuple[dict[str, str], bool]:
+def _values(step: StepView, verdict: str, evidence: str, result: str | None) -> tuple[dict[str, str], bool]:
     values = {"evidence": encode(evidence).text}
     try:
         parsed = None if result is None else json.loads(result)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"the result is not JSON: {error}") from None
     if result is not None:
         values["result"] = encode(parsed).text
+    if verdict != "happened":
+        return values, False
+    if step.compensation is not None:
+        return values, _keep(values, step)
+    if step.recipe is None or step.recipe.bind is None:
+        return values, False
     try:
-        bound = bind_recorded(step, parsed) if step.recipe is not None and step.recipe.bind is not None else None
-    except PathMissing:
-        bound = None
-    if bound is None:
-        return values, step.compensation is not None and _keep(values, step)
+        bound = bind_recorded(step, parsed)
+    except PathMissing as error:
+        raise UsageError(
+            f"step {step.id!r} ({step.tool}) cannot be settled as 'happened' with this result: {error}. Its "
+            f"compensation {step.recipe.name!r} is bound from what the call returned: give that as --result JSON, or "
+            "compensate it by hand and say so"
+        ) from None
     return values | {f"compensation.{name}": encode(value).text for name, value in bound.items()}, True
 
 

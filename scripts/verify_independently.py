@@ -6,7 +6,7 @@
 import hashlib, json, re, sqlite3, sys, zlib
 from pathlib import Path
 ABOUT_STEPS = {"settled", "late_outcome", "probed", "compensation_intent", "compensation_outcome"}
-KINDS = ABOUT_STEPS | {"saga_opened", "decision", "intent", "outcome", "rollback_started", "suspended", "claimed", "released", "abandoned", "waived", "scope_opened", "scope_ended", "replayed", "saga_ended"}
+KINDS = ABOUT_STEPS | {"saga_opened", "decision", "approval_requested", "approval_decided", "approval_consumed", "reserved", "operator_action", "intent", "outcome", "rollback_started", "suspended", "claimed", "released", "abandoned", "waived", "scope_opened", "scope_ended", "replayed", "saga_ended"}
 MOVES = {"landed": "standing", "not_landed": "absent", "unknowable": "in_doubt", "succeeded": "standing", "failed": "absent",
          "in_doubt": "in_doubt", "happened": "standing", "did-not-happen": "absent", "compensated-by-hand": "compensated", "accept": "accepted"}
 OUTCOMES = {"compensated": "compensated", "already_done": "compensated", "conflict": "conflicted", "failed": "compensation_failed", "in_doubt": "compensating"}
@@ -30,19 +30,19 @@ def check(pos, saga, n, body, payload, digest, before):
     return record, (digest, n, pos)
 def fold_step(view, r, kind):
     step, state = view["steps"].setdefault(r["step"], dict(NEW_STEP)), r.get("state") or r.get("answer") or r.get("verdict")
-    if kind == "intent": step.update(state="in_doubt", recipe=r.get("recipe") or {}, scope=r.get("scope", 0))
+    if kind == "intent": step.update(state="absent" if "refused" in r else "in_doubt", recipe=r.get("recipe") or {}, scope=r.get("scope", 0), effect=r["effect"])
     elif kind == "late_outcome":
         news = state == "succeeded" and not step["landed"]
         if news and step["state"] in ("compensated", "compensating", "compensation_failed"):
             step.update(state="standing", tries=0)
         elif state != "in_doubt" and (step["state"] == "in_doubt" or (step["state"] == "absent" and state == "succeeded")): step["state"] = MOVES[state]
-        if news: step.update(landed=True, next=None, comp=step["comp"] or r.get("bound", False), unwanted=view["state"] in ENDED)
+        if news: step.update(landed=True, next=None, recipe=r.get("recipe") or step["recipe"], comp=step["comp"] or r.get("bound", False), unwanted=view["state"] in ENDED)
     elif kind == "compensation_intent": step.update(state="compensating", tries=r["attempt"], next=None, verified=None, comp=True)
     elif kind == "compensation_outcome":
         step.update(state=OUTCOMES[state], next=r.get("next_at"), verified=r.get("verified"), vain=step["vain"] + (state == "in_doubt" and "next_at" in r))
     else:
         step.update(state=MOVES[state], next={"settled": None, "probed": r.get("next_at")}.get(kind, step["next"]), vain=step["vain"] + (state == "unknowable"))
-        if step["state"] == "standing": step.update(landed=True, next=None, comp=step["comp"] or r.get("bound", False))
+        if step["state"] == "standing": step.update(landed=True, next=None, recipe=r.get("recipe") or step["recipe"], comp=step["comp"] or r.get("bound", False))
 def fold(view, r, own):
     kind, state = r["kind"], view["state"]
     if (kind in ABOUT_STEPS and not (own and view["amends"])) or (own and (kind == "intent" or (kind == "outcome" and "tool" not in r))):
@@ -58,7 +58,7 @@ def derive(view):
     rolls = lambda scope: scope in view["rolling"] or (scope != 0 and rolls(view["parents"][scope]))
     human = lambda s: {"in_doubt": s["next"] is None or s["vain"] >= 10, "conflicted": True, "standing": not s["comp"], "compensation_failed": s["next"] is None or s["tries"] >= 10,
                        "compensating": not (s["recipe"].keys() & {"idempotent", "key_param"}) and ("verify" not in s["recipe"] or s["verified"] is False)}[s["state"]]
-    left = [s for s in view["steps"].values() if view["state"] in ENDED and (s["state"] in ("in_doubt", "compensating", "conflicted", "compensation_failed") or (s["state"] == "standing" and (view["state"] == "rolled_back" or s["unwanted"] or rolls(s["scope"]))))]
+    left = [s for s in view["steps"].values() if view["state"] in ENDED and s["effect"] != "read_only" and (s["state"] in ("in_doubt", "compensating", "conflicted", "compensation_failed") or (s["state"] == "standing" and (view["state"] == "rolled_back" or s["unwanted"] or rolls(s["scope"]))))]
     waits = [s["next"] for s in left if s["next"] is not None or not human(s)]
     due = (None if not waits or None in waits else min(waits)) if view["state"] in ENDED else view["expires"] or view["until"]
     return view | dict(due_at=due, work=len(left), human=sum(map(human, left)), sealed=int(view["state"] in ENDED and not left and view["owner"] is None))

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 WAIT_S: Final = 60.0
 """How long a commit waits for other writers."""
 WAIT_TO_READ_S: Final = 5.0
-_PAUSE_S_MAX: Final = 0.002
+_PAUSE_S: Final = 0.0002
+_PAUSE_S_LONG: Final = 0.005
+_SHORT_PAUSES: Final = 250
 
 
 def check_place(path: Path, *, create: bool, allow_fs: bool) -> bool:
@@ -112,7 +114,7 @@ def _close(connection: apsw.Connection | None) -> None:
 
 
 def _patience(wait_s: float) -> Callable[[int], bool]:
-    """Return a busy handler that waits in short, growing pauses: a commit of another process takes about 0.1 ms."""
+    """Return a busy handler that waits in short pauses, then in longer ones: most commits take under 1 ms."""
     until = 0.0
 
     def wait(tries: int) -> bool:
@@ -122,7 +124,7 @@ def _patience(wait_s: float) -> Callable[[int], bool]:
             until = now + wait_s
         if now >= until:
             return False
-        time.sleep(min(0.0001 * (tries + 1), _PAUSE_S_MAX))
+        time.sleep(_PAUSE_S if tries < _SHORT_PAUSES else _PAUSE_S_LONG)
         return True
 
     return wait

@@ -12,13 +12,14 @@ import msgspec
 from agent_saga.errors import InvariantViolation
 from agent_saga.model.records import AnyRecord, chain_hash, encode_body
 from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
-from agent_saga.store.rules import Current, judge
+from agent_saga.store.rules import Current, judge, mark_refused, unmet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
-    from agent_saga.store.port import Item, Verdict
+    from agent_saga.store.port import FactsChange, Item, Refused, Verdict
 
 _Entry = tuple[int, str, int, bytes, "bytes | None", bytes]
 
@@ -35,6 +36,7 @@ class _State:
         self.amending: dict[str, list[str]] = {}
         self.unsealed: dict[str, None] = {}
         self.leaves = 0
+        self.facts: dict[str, dict[tuple[str, str, int], Fact]] = {}
 
     def saga(self, saga_id: str) -> Current | None:
         return self.currents.get(saga_id)
@@ -42,6 +44,17 @@ class _State:
     def newest(self, key: str) -> Current | None:
         saga_id = self.keys.get(key)
         return None if saga_id is None else self.currents[saga_id]
+
+    def facts_of_name(self, kind: str, name: str) -> list[Fact]:
+        return [fact for fact in self.facts.get(kind, {}).values() if fact.name == name]
+
+    def change_facts(self, change: FactsChange | None) -> None:
+        if change is None:
+            return
+        for fact in change.removed:
+            self.facts.get(fact.kind, {}).pop((fact.name, fact.saga_id, fact.no), None)
+        for fact in change.added:
+            self.facts.setdefault(fact.kind, {})[fact.name, fact.saga_id, fact.no] = fact
 
 
 class MemoryLog:
@@ -62,8 +75,11 @@ class MemoryLog:
         with self._lock:
             return [judge(item, self._state) or self._apply(item) for item in items]
 
-    def _apply(self, item: Item) -> Committed:
+    def _apply(self, item: Item) -> Committed | Refused:
         state, saga_id = self._state, item.saga_id
+        refused = unmet(item, state) if item.requires else None
+        if refused is not None:
+            mark_refused(item, refused.reason)
         current = state.currents.get(saga_id)
         count, head = (0, Current(saga_id).head) if current is None else (current.count, current.head)
         pos = len(state.entries)
@@ -84,9 +100,12 @@ class MemoryLog:
             state.currents[current.amends].amendments += len(made)
         if item.amended is not None:
             self._put_row(state.currents[item.amended.saga_id], item.amended.row)
+            state.change_facts(item.amended.facts)
         if item.row is not None:
             self._put_row(current, item.row)
-        return Committed(pos, head)
+        if refused is None:
+            state.change_facts(item.facts)
+        return refused or Committed(pos, head)
 
     def _open(self, item: Item) -> Current:
         state, row = self._state, item.row
@@ -172,6 +191,23 @@ class MemoryLog:
         """See LogStore.tail."""
         with self._lock:
             return [_stored_record(entry) for entry in self._state.entries[after_pos : after_pos + limit]]
+
+    def facts(self, kind: str, name: str | None = None) -> list[Fact]:
+        """See LogStore.facts."""
+        with self._lock:
+            found = self._state.facts.get(kind, {}).values()
+            return sorted(fact for fact in found if name is None or fact.name == name)
+
+    def facts_of(self, saga_id: str) -> list[Fact]:
+        """See LogStore.facts_of."""
+        with self._lock:
+            kinds = self._state.facts.values()
+            return sorted(fact for facts in kinds for fact in facts.values() if fact.saga_id == saga_id)
+
+    def count_facts(self) -> int:
+        """See LogStore.count_facts."""
+        with self._lock:
+            return sum(len(facts) for facts in self._state.facts.values())
 
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""

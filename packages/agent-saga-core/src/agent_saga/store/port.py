@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
     from agent_saga.model.records import AnyRecord
+    from agent_saga.model.requirements import Requirement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,19 @@ class Draft:
 
     body: AnyRecord
     payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactsChange:
+    """The change of a saga's facts (`machine.gate.facts_of`) that an item brings.
+
+    Attributes:
+        added: these hold now; a fact of the same kind, name, saga and number is replaced.
+        removed: these hold no more; one that is not there is passed over.
+    """
+
+    added: frozenset[Fact] = frozenset()
+    removed: frozenset[Fact] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +55,7 @@ class Amended:
     count: int
     amendments: int
     row: Row
+    facts: FactsChange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +70,10 @@ class Item:
         row: the derived row after them, or None when it does not change (`head` and `count` always follow).
         claims: the first draft is `claimed`: the stored epoch must be `epoch - 1`.
         amended: set when this saga amends another one and changes its row.
+        requires: what must hold for the intent among the drafts to start. When it does not, the drafts are committed
+            all the same, with `refused` set in the bodies that have it, and `facts` is left out: the verdict is
+            `Refused`, and the numbers of later records stay what their writers assume.
+        facts: the change of this saga's facts.
     """
 
     saga_id: str
@@ -63,6 +83,8 @@ class Item:
     row: Row | None = None
     claims: bool = False
     amended: Amended | None = None
+    requires: tuple[Requirement, ...] = ()
+    facts: FactsChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +114,20 @@ class Taken:
     saga_id: str
 
 
-Verdict = Committed | Stale | Taken
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The item is in the log, its intent marked as refused: what it requires does not hold.
+
+    Attributes:
+        reason: for people, naming who holds or what is left.
+        holder: the saga that holds a resource, or None.
+    """
+
+    reason: str
+    holder: str | None = None
+
+
+Verdict = Committed | Stale | Taken | Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +235,15 @@ class LogStore(Protocol):
 
     def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """Return one page of all records, in order of position."""
+
+    def facts(self, kind: str, name: str | None = None) -> list[Fact]:
+        """Return the facts of a kind that hold now, of one name or of all. Cheap where there are none."""
+
+    def facts_of(self, saga_id: str) -> list[Fact]:
+        """Return the facts of one saga."""
+
+    def count_facts(self) -> int:
+        """Return how many facts the log holds."""
 
     def amendments(self, saga_id: str) -> list[str]:
         """Return the ids of the sagas that amend this one, in order of opening."""

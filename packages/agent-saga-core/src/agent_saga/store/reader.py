@@ -55,6 +55,8 @@ def check_record(stored: StoredRecord, previous: bytes, n: int) -> Checked:
     saga_id = stored.saga_id
     if stored.n != n:
         raise CorruptLog(f"expected record {n}, found {stored.n}: a record is missing or moved", saga_id=saga_id, n=n)
+    if not isinstance(stored.body, bytes) or not isinstance(stored.payload, bytes | None):
+        raise CorruptLog("body or payload is of another type than it was written", saga_id=saga_id, n=n)
     if chain_hash(previous, stored.body) != stored.hash:
         raise CorruptLog("the hash chain is broken", saga_id=saga_id, n=n)
     try:

@@ -13,14 +13,20 @@ A store looks up what it holds now (`Current`), asks `judge`, and applies the it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 from agent_saga.errors import InvariantViolation
 from agent_saga.machine.states import SagaState
-from agent_saga.model.records import GENESIS, Claimed, SagaOpened
-from agent_saga.store.port import Stale, Taken
+from agent_saga.model.records import GENESIS, ApprovalConsumed, Claimed, Intent, Reserved, SagaOpened
+from agent_saga.model.requirements import Approved, Free, Within
+from agent_saga.store.port import Refused, Stale, Taken
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent_saga.machine.gate import Fact
+    from agent_saga.model.requirements import Requirement
     from agent_saga.machine.row import Row
     from agent_saga.store.port import Amended, Item
 
@@ -129,3 +135,67 @@ def _judge_amended(amended: Amended, lookup: Lookup) -> Stale | None:
             f"saga {amended.saga_id!r} is at (epoch, records, amending records) {found}, the writer saw {seen}"
         )
     return None
+
+
+class Facts(Protocol):
+    """What a store holds of the facts of all sagas, inside its transaction."""
+
+    def facts_of_name(self, kind: str, name: str) -> Iterable[Fact]:
+        """Return the facts of one kind and name."""
+
+
+def unmet(item: Item, facts: Facts) -> Refused | None:
+    """Return what an item requires and does not have, or None when all of it holds."""
+    asked: dict[str, Decimal] = {}
+    for requirement in item.requires:
+        refusal = _unmet(item, requirement, facts, asked)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _unmet(item: Item, requirement: Requirement, facts: Facts, asked: dict[str, Decimal]) -> Refused | None:
+    match requirement:
+        case Free(names=names):
+            return _held(item.saga_id, names, facts)
+        case Within():
+            return _exceeded(requirement, facts, asked)
+        case Approved(approval=approval, now_ns=now_ns):
+            return _not_approved(approval, now_ns, facts)
+
+
+def _held(saga_id: str, names: tuple[str, ...], facts: Facts) -> Refused | None:
+    for name in names:
+        for fact in facts.facts_of_name("resource", name):
+            if fact.saga_id != saga_id:
+                return Refused(f"resource {name!r} is held by saga {fact.saga_id!r} until that is sealed", fact.saga_id)
+    return None
+
+
+def _exceeded(wanted: Within, facts: Facts, asked: dict[str, Decimal]) -> Refused | None:
+    spent = asked.get(wanted.budget, Decimal(0))
+    for fact in facts.facts_of_name("spend", wanted.budget):
+        if fact.at >= wanted.since_ns:
+            spent += Decimal(fact.value)
+    if spent + wanted.amount > wanted.limit:
+        left = max(wanted.limit - spent, Decimal(0))
+        return Refused(f"budget {wanted.budget!r} has {left} left of {wanted.limit}, and {wanted.amount} was asked")
+    asked[wanted.budget] = asked.get(wanted.budget, Decimal(0)) + wanted.amount
+    return None
+
+
+def _not_approved(approval: str, now_ns: int, facts: Facts) -> Refused | None:
+    for fact in facts.facts_of_name("approval", approval):
+        if fact.value != "approved":
+            return Refused(f"approval {approval!r} is {fact.value}")
+        if fact.at <= now_ns:
+            return Refused(f"approval {approval!r} has expired")
+        return None
+    return Refused(f"approval {approval!r} was used, withdrawn or rejected")
+
+
+def mark_refused(item: Item, reason: str) -> None:
+    """Mark the drafts of an item whose requirements do not hold."""
+    for draft in item.drafts:
+        if isinstance(draft.body, Intent | Reserved | ApprovalConsumed):
+            draft.body.refused = reason

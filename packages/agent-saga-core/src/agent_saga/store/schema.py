@@ -35,6 +35,9 @@ TABLES: Final = (
     "CREATE INDEX sagas_amending ON sagas(amends) WHERE amends IS NOT NULL",
     "CREATE UNIQUE INDEX sagas_by_leaf ON sagas(leaf) WHERE leaf IS NOT NULL",
     "CREATE TABLE keys(key TEXT PRIMARY KEY NOT NULL, saga TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE facts(kind TEXT NOT NULL, name TEXT NOT NULL, saga TEXT NOT NULL, no INTEGER NOT NULL,
+  value TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY(kind, name, saga, no)) WITHOUT ROWID""",
+    "CREATE INDEX facts_by_saga ON facts(saga)",
     "CREATE TRIGGER records_stay BEFORE DELETE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
     "CREATE TRIGGER records_keep BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
 )
@@ -42,6 +45,12 @@ TABLES: Final = (
 ROW_COLUMNS: Final = (
     "saga, name, key, incarnation, state, owner, epoch, on_crash, opened_at, due_at, work, human, sealed, amends, "
     "head, count, amendments, leaf"
+)
+
+
+SELECT_FACTS: Final = "SELECT kind, name, saga, no, value, at FROM facts WHERE kind = ?"
+SELECT_FACTS_OF_SAGA: Final = (
+    "SELECT kind, name, saga, no, value, at FROM facts WHERE saga = ? ORDER BY kind, name, saga, no"
 )
 
 
@@ -103,7 +112,10 @@ def check_schema(connection: apsw.Connection, location: str) -> str:
         apsw.Error: SQLite cannot read it.
     """
     found = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if connection.pragma("application_id") != APPLICATION_ID or not {"meta", "records", "sagas", "keys"} <= found:
+    if (
+        connection.pragma("application_id") != APPLICATION_ID
+        or not {"meta", "records", "sagas", "keys", "facts"} <= found
+    ):
         raise LogUnusable(f"{location} is an SQLite database, and not a log of agent-saga")
     meta = {str(name): str(value) for name, value in connection.execute("SELECT name, value FROM meta")}
     if meta.get("format") != str(FORMAT) or "log" not in meta:

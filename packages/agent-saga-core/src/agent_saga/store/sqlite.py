@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Final
 import apsw
 
 from agent_saga.errors import CorruptLog, LogFailed, LogMissing
+from agent_saga.machine.gate import Fact
 from agent_saga.store.connection import WAIT_S, WAIT_TO_READ_S, check_place, check_tail, connect, translated
 from agent_saga.store.owners import Owners
 from agent_saga.store.port import StoredRecord, StoredRow
-from agent_saga.store.schema import ROW_COLUMNS, index_damage, schema_damage, stored_row
+from agent_saga.store.schema import (
+    ROW_COLUMNS,
+    SELECT_FACTS,
+    SELECT_FACTS_OF_SAGA,
+    index_damage,
+    schema_damage,
+    stored_row,
+)
 from agent_saga.store.sqlite_writer import SqliteWriter
 
 if TYPE_CHECKING:
@@ -171,6 +179,24 @@ class SqliteLog:
     def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.tail."""
         return [_stored_record(values) for values in self._read(_SELECT_TAIL, (after_pos, limit))]
+
+    def facts(self, kind: str, name: str | None = None) -> list[Fact]:
+        """See LogStore.facts."""
+        if name is None:
+            found = self._read(SELECT_FACTS + " ORDER BY name, saga, no", (kind,))
+        else:
+            found = self._read(SELECT_FACTS + " AND name = ? ORDER BY saga, no", (kind, name))
+        return [Fact(*values) for values in found]  # type: ignore[arg-type]
+
+    def facts_of(self, saga_id: str) -> list[Fact]:
+        """See LogStore.facts_of."""
+        found = self._read(SELECT_FACTS_OF_SAGA, (saga_id,))
+        return [Fact(*values) for values in found]  # type: ignore[arg-type]
+
+    def count_facts(self) -> int:
+        """See LogStore.count_facts."""
+        found = self._read("SELECT count(*) FROM facts", ())
+        return int(str(found[0][0])) if found else 0
 
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""

@@ -12,19 +12,20 @@ import apsw
 import msgspec
 
 from agent_saga.errors import CorruptLog, InvariantViolation, LogFailed
+from agent_saga.machine.gate import Fact
 from agent_saga.model.records import Intent, SagaOpened, chain_hash, encode_body
 from agent_saga.store.connection import check_place, connect, mark_path
 from agent_saga.store.mark import MarkWriter, read_mark
 from agent_saga.store.owners import Mutex
 from agent_saga.store.port import Committed
-from agent_saga.store.rules import Current, judge
-from agent_saga.store.schema import create_file
+from agent_saga.store.rules import Current, judge, mark_refused, unmet
+from agent_saga.store.schema import SELECT_FACTS, create_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent_saga.machine.row import Row
-    from agent_saga.store.port import Item, Verdict
+    from agent_saga.store.port import FactsChange, Item, Refused, Verdict
 
 CHECKPOINT_PAGES: Final = 1000
 """Pages of the WAL after which a commit is followed by a checkpoint; a small WAL is reused, and reuse is fast."""
@@ -47,6 +48,10 @@ _PUT_KEY: Final = "INSERT INTO keys(key, saga) VALUES(?, ?) ON CONFLICT(key) DO 
 _SELECT_CURRENT: Final = (
     "SELECT saga, epoch, count, head, amendments, leaf, state, owner, incarnation, amends FROM sagas WHERE saga = ?"
 )
+
+
+_PUT_FACT: Final = "INSERT OR REPLACE INTO facts(kind, name, saga, no, value, at) VALUES(?, ?, ?, ?, ?, ?)"
+_DROP_FACT: Final = "DELETE FROM facts WHERE kind = ? AND name = ? AND saga = ? AND no = ?"
 
 
 class SqliteWriter:
@@ -171,8 +176,22 @@ class SqliteWriter:
             raise CorruptLog(f"key {key!r} names saga {found[0][0]!r}, which has no row")
         return saga
 
-    def _apply(self, item: Item) -> Committed:
+    def facts_of_name(self, kind: str, name: str) -> list[Fact]:
+        """See rules.Facts.facts_of_name."""
+        return [Fact(*values) for values in self._select(SELECT_FACTS + " AND name = ?", (kind, name))]
+
+    def _change_facts(self, change: FactsChange | None) -> None:
+        if change is not None:
+            for fact in change.removed:
+                self._run(_DROP_FACT, fact[:4])
+            for fact in change.added:
+                self._run(_PUT_FACT, fact)
+
+    def _apply(self, item: Item) -> Committed | Refused:
         run, saga_id, row = self._run, item.saga_id, item.row
+        refused = unmet(item, self) if item.requires else None
+        if refused is not None:
+            mark_refused(item, refused.reason)
         opening = item.count == 0
         current = Current(saga_id) if opening else self.saga(saga_id)
         assert current is not None
@@ -193,7 +212,9 @@ class SqliteWriter:
             self._insert(current, row)
         else:
             self._put_row(current, row)
-        return Committed(pos, head)
+        if refused is None:
+            self._change_facts(item.facts)
+        return refused or Committed(pos, head)
 
     def _amend(self, item: Item, amends: str) -> None:
         target = self.saga(amends)
@@ -202,6 +223,7 @@ class SqliteWriter:
         self._run(_UPDATE_AMENDMENTS, (target.amendments, amends))
         if item.amended is not None:
             self._put_row(target, item.amended.row)
+            self._change_facts(item.amended.facts)
 
     def _insert(self, current: Current, row: Row) -> None:
         current.take(row)

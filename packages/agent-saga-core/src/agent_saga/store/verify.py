@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import CorruptLog
+from agent_saga.machine.gate import facts_of
 from agent_saga.machine.row import row_of
 from agent_saga.model.records import encode_body
 from agent_saga.store.mark import UNCHECKED
@@ -17,6 +18,7 @@ from agent_saga.store.reader import history
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agent_saga.machine.view import SagaView
     from agent_saga.store.port import LogStore
 
 _PAGE: Final = 500
@@ -27,6 +29,7 @@ _CHECKED: Final = (
     "positions: none is missing",
     "rows: each equals the fold of its records and amendments",
     "keys: each newest saga of a key is found by it",
+    "facts: resources, spending, approvals, halts and keys equal the fold",
     "leaves: sealed sagas, and no others, in the order of their sealing",
 )
 
@@ -63,15 +66,18 @@ def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = Non
     last = last_position(store)
     sagas = seen = done = 0
     sealed_at = array("q")
+    facts = 0
     amended: dict[str, int] = {}
     for stored in all_rows(store):
         at = 0
+        view: SagaView | None = None
         if stored.row.amends is not None:
             amended[stored.row.amends] = amended.get(stored.row.amends, 0) + stored.count
         for (record, _, _), view in history(store, stored):
             seen += record.saga_id == stored.saga_id and record.pos <= last
             if at == 0 and view.ended and row_of(view).sealed:
                 at = record.pos
+        facts += _check_facts(store, stored, view)
         _note_leaf(sealed_at, stored, at, last)
         _check_key(store, stored)
         sagas, done = sagas + 1, done + stored.count
@@ -79,6 +85,8 @@ def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = Non
             progress(min(done, last), last)
     if seen != last:
         raise CorruptLog(f"{last - seen} of the positions 1 to {last} are in no saga's chain: records are missing")
+    if store.count_facts() != facts and last_position(store) == last:
+        raise CorruptLog(f"the log holds {store.count_facts()} facts, its sagas give {facts}")
     _check_leaves(sealed_at)
     _check_amended(store, amended)
     if progress is not None:
@@ -129,6 +137,18 @@ def _note_leaf(sealed_at: array[int], stored: StoredRow, at: int, last: int) -> 
     if sealed_at[leaf - 1]:
         raise CorruptLog(f"leaf {leaf} is given twice", saga_id=stored.saga_id)
     sealed_at[leaf - 1] = at
+
+
+def _check_facts(store: LogStore, stored: StoredRow, view: SagaView | None) -> int:
+    """Compare the facts of a saga with its fold, unless the saga has changed meanwhile; return their number."""
+    if view is None or view.gate is None:
+        return 0
+    expected = facts_of(view, sealed=stored.row.sealed)
+    found = store.facts_of(stored.saga_id)
+    if set(found) != expected and store.row(stored.saga_id) == stored:
+        odd = min(set(found) ^ expected)
+        raise CorruptLog(f"its facts differ from its records, at {odd.kind} {odd.name!r}", saga_id=stored.saga_id)
+    return len(found)
 
 
 def _check_leaves(sealed_at: array[int]) -> None:

@@ -143,7 +143,7 @@ class Transaction:
         live.check_accepts(outer.scope, f"scope {self._opening.name}")
         return Saga(
             live,
-            scope=_scope_number(live, outer.scope, self._opening.name),
+            scope=scope_number(live, outer.scope, self._opening.name),
             limits=self._opening.limits,
             policies=outer.policies + self._policies,
             environment=outer.environment,
@@ -244,7 +244,7 @@ class Transaction:
             ending.release(saga.live, "its scope object was lost")
 
 
-def _scope_number(live: LiveSaga, parent: int, name: str) -> int:
+def scope_number(live: LiveSaga, parent: int, name: str) -> int:
     """Return the number of a nested scope: a new one, or in a resumed saga the one that this scope had before."""
     with live.lock:
         if live.resumed or live.committed_key:

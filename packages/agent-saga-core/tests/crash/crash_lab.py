@@ -1,6 +1,7 @@
 """One experiment: a folder with a log and a world, processes that work on them, and the comparison of the two."""
 
 import json
+import os
 import shutil
 import signal
 from collections import Counter
@@ -110,15 +111,37 @@ class Room:
 
 
 class Running:
-    """A process at work."""
+    """A process at work. With `stop_at` it stops (SIGSTOP) at the points named there."""
 
     def __init__(self, room, pid, out):
         self.room, self.pid, self._out = room, pid, out
 
+    def stopped(self):
+        """Wait until it has stopped at its next point."""
+        assert self.has_stopped(), "it ended instead"
+        return self
+
+    def has_stopped(self):
+        """Wait until it has stopped or ended; tell which."""
+        return self.room.nursery.wait_stopped(self.pid)
+
+    def go_on(self, *signals):
+        """Let it go on, with these signals delivered first."""
+        for number in (*signals, signal.SIGCONT):
+            os.kill(self.pid, number)
+        return self
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+        assert self.wait() is None
+
     def wait(self):
+        """Wait until it has ended; return its result, or None when it was killed."""
         code = self.room.nursery.wait(self.pid)
-        if code == -signal.SIGKILL:
+        if code in {-signal.SIGKILL, -signal.SIGALRM}:
             return None
+        if code == 256 - signal.SIGINT:
+            return {"ended": "KeyboardInterrupt"}
         assert code == 0, f"exit code {code}"
         return json.loads(Path(self._out).read_text())
 

@@ -43,6 +43,10 @@ class Nursery:
         self._alive.discard(pid)
         return code
 
+    def wait_stopped(self, pid):
+        """Wait until the process has stopped or ended; tell which."""
+        return self._ask({"op": "wait_stopped", "pid": pid})
+
     def end_all(self):
         """Kill what is left, also what was stopped."""
         for pid in list(self._alive):
@@ -60,6 +64,7 @@ class Nursery:
 def main():
     import crash_program  # Everything is imported before the first fork.
 
+    ended = {}
     answers = os.dup(1)
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -68,6 +73,13 @@ def main():
             answer = os.fork()
             if answer == 0:
                 _run(crash_program, question["job"])
+        elif question["op"] == "wait_stopped":
+            _, status = os.waitpid(question["pid"], os.WUNTRACED)
+            answer = os.WIFSTOPPED(status)
+            if not answer:
+                ended[question["pid"]] = os.waitstatus_to_exitcode(status)
+        elif question["pid"] in ended:
+            answer = ended.pop(question["pid"])
         else:
             _, status = os.waitpid(question["pid"], 0)
             answer = os.waitstatus_to_exitcode(status)
@@ -83,11 +95,13 @@ def _run(crash_program, job):
         draft.write_text(json.dumps(result))
         draft.rename(out)
         code = 0
+    except KeyboardInterrupt:
+        code = -signal.SIGINT
     except BaseException:
         traceback.print_exc()
     finally:
         sys.stderr.flush()
-        os._exit(code)
+        os._exit(code % 256)
 
 
 if __name__ == "__main__":

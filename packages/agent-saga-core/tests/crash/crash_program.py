@@ -1,17 +1,25 @@
 """The program that is killed: a saga of three steps, its tools and compensators in several kinds, and its recovery."""
 
 import asyncio
+import contextlib
 import contextvars
+import ctypes
+import os
+import signal
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from crash_world import World
 
-from agent_saga import AgentKit, Landed, NotLanded, SagaError, compensator, current_step
+from agent_saga import AgentKit, Landed, NotLanded, SagaError, SagaSuspended, compensator, current_step
+from agent_saga.errors import ForeignSaga
 from agent_saga.runtime.ops import drive
 from agent_saga.runtime.process import writer_for
 from agent_saga.runtime.recover import sweep
+from agent_saga.runtime.verdict import settle_by_hand
+from agent_saga.store import sqlite as sqlite  # Loaded late otherwise: in every child again.
 from agent_saga.testing import CrashPoints, watch_commits
 
 THINGS = ("flight", "hotel", "car")
@@ -152,17 +160,24 @@ def forward(job):
     kit = open_kit(job)
     book = make_tool(kit, job["kind"], is_async=job["mode"].startswith("async"))
     scope = kit.transaction("trip", **job.get("options", {}))
-    things = [f"{job.get('trip', '')}{thing}" for thing in THINGS]
+    things = [f"{job.get('trip', '')}{thing}" for thing in job.get("things", THINGS)]
     try:
         if job["mode"].startswith("async"):
             asyncio.run(_run_async(scope, book, things, job))
         else:
             _run_sync(scope, book, things, job)
-    except (Planned, SagaError) as error:
+    except (Planned, SagaError, SagaSuspended, KeyboardInterrupt) as error:
         return {"ended": type(error).__name__, "message": str(error)}
     finally:
         kit.close()
     return {"ended": "normally"}
+
+
+def _end(job):
+    if job.get("suspends"):
+        raise SagaSuspended("waiting for somebody")
+    if job["fails"]:
+        raise Planned
 
 
 def _run_sync(scope, book, things, job):
@@ -173,8 +188,7 @@ def _run_sync(scope, book, things, job):
         else:
             for thing in things:
                 book(thing=thing)
-        if job["fails"]:
-            raise Planned
+        _end(job)
 
 
 async def _run_async(scope, book, things, job):
@@ -184,8 +198,79 @@ async def _run_async(scope, book, things, job):
         else:
             for thing in things:
                 await book(thing=thing)
-        if job["fails"]:
-            raise Planned
+        _end(job)
+
+
+def crowd(job):
+    """Run several sagas at the same time, in one loop; every second one fails."""
+    kit = open_kit(job)
+    book = make_tool(kit, job["kind"], is_async=True)
+
+    async def one(number):
+        things = [f"{job['trip']}{number}-{thing}" for thing in THINGS]
+        with contextlib.suppress(Planned):
+            scope = kit.transaction(f"trip {number}")
+            await _run_async(scope, book, things, {"mode": "async", "fails": number % 2 == 1})
+
+    async def everybody():
+        await asyncio.gather(*(one(number) for number in range(job["sagas"])))
+
+    asyncio.run(everybody())
+    kit.close()
+    return {"ended": "normally"}
+
+
+def settle(job):
+    """Record a human's word, as `agent-saga settle` does."""
+    writer = writer_for(job["log"])
+    watch_commits(writer, Out.points)
+    view = settle_by_hand(
+        writer, job["saga"], job["step"], job["verdict"], evidence="seen", by="ann", result=job.get("result")
+    )
+    writer.close()
+    return {"state": view.steps[job["step"]].state.value}
+
+
+def parent(job):
+    """Make a child inside an open saga, in one of several ways, then go on with the saga."""
+    kit = open_kit(job)
+    book = make_tool(kit, job["kind"], is_async=False)
+    with kit.transaction("trip"):
+        book(thing="flight")
+        child = _CHILDREN[job["child"]](book)
+        Path(job["child_pid"]).write_text(str(child))
+        Out.points.reach("has a child")
+        book(thing="hotel")
+    kit.close()
+    return {"ended": "normally"}
+
+
+def _fork(book):
+    """Fork; the child finds that the saga is not its own, and waits to be killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            book(thing="car")
+        except ForeignSaga:
+            signal.pause()
+        os._exit(1)
+    return child
+
+
+def _fork_in_c(_book):
+    """Fork behind Python's back: no hook runs, and the child keeps every descriptor."""
+    libc = ctypes.PyDLL(None)
+    child = libc.fork()
+    if child == 0:
+        libc.pause()
+    return child
+
+
+def _program(_book):
+    return os.posix_spawn(sys.executable, [sys.executable, "-c", "import signal; signal.pause()"], os.environ)
+
+
+_CHILDREN = {"fork": _fork, "fork in C": _fork_in_c, "program": _program}
 
 
 def recover(job):
@@ -215,12 +300,21 @@ def open_kit(job):
     return kit
 
 
-JOBS = {"forward": forward, "recover": recover}
+JOBS = {"forward": forward, "recover": recover, "crowd": crowd, "settle": settle, "parent": parent}
 
 
 def run(job):
     """Do a job in this fresh process; the result also names the points that it reached."""
     Out.world = World(job["world"])
-    Out.points = CrashPoints(job.get("crash_at"))
+    if "stop_at" in job:
+        Out.points = CrashPoints(*job["stop_at"], crash=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    else:
+        Out.points = CrashPoints(*([job["crash_at"]] if "crash_at" in job else []))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A test run in the background ignores it.
+    if "ctrl_c_after_s" in job:
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        sys.unraisablehook = lambda *_: None  # An interrupt anywhere leaves files and loops of others unclosed.
+    # SIGALRM kills where nothing handles it.
+    signal.setitimer(signal.ITIMER_REAL, job.get("dies_after_s", job.get("ctrl_c_after_s", 0)))
     result = contextvars.Context().run(JOBS[job["do"]], job)
     return {**result, "points": Out.points.reached, "folder": str(Path(job["log"]).parent)}

@@ -57,8 +57,13 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
         else:
             yield from _commit(saga)
     except (LogFailed, OwnerReplaced, SagaClosed) as failure:
-        if error is not None and failure is not error:
-            failure.__cause__ = failure.__cause__ or error
+        if error is None or failure is error:
+            raise
+        if not isinstance(error, Exception) or isinstance(error, BaseExceptionGroup):
+            error.add_note(f"agent-saga: {failure}")  # Cancellation and Ctrl-C always leave as themselves.
+            release_if_open(saga, "its scope could not be ended")
+            return
+        failure.__cause__ = failure.__cause__ or error
         raise
 
 

@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import ForeignSaga, InvariantViolation, LogFailed, OwnerReplaced, SagaClosed
 from agent_saga.machine import fold
+from agent_saga.machine.gate import facts_of, undo_refused
 from agent_saga.machine.row import row_of
 from agent_saga.machine.states import SagaState, TransitionError
 from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.interrupts import InterruptsHeld
 from agent_saga.runtime.ops import Commit
-from agent_saga.store.port import Amended, Committed, Draft, Item, Taken
+from agent_saga.store.port import Amended, Committed, Draft, FactsChange, Item, Refused, Taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
+    from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
     from agent_saga.machine.view import SagaView
+    from agent_saga.model.requirements import Requirement
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.writer import Ticket, Writer
 
-_QUIET = (r.Intent, r.Outcome, r.Decided, r.ScopeOpened, r.ScopeEnded, r.Replayed, r.Probed, r.Waived)
+_QUIET = (r.ApprovalRequested, r.ApprovalDecided, r.ApprovalConsumed, r.Reserved, r.OperatorAction, r.Intent, r.Outcome, r.Decided, r.ScopeOpened, r.ScopeEnded, r.Replayed, r.Probed, r.Waived)
 """Kinds that do not change the derived row of a saga that has not ended."""
 
 
@@ -82,6 +86,8 @@ class LiveSaga:
         self.index_identities()
         self._count = count
         self._row: Row | None = None
+        self._facts: frozenset[Fact] = frozenset()
+        self._amended_pos = 0
         self._waiting: list[Draft] = []
         self._last: Ticket | None = None
 
@@ -125,6 +131,7 @@ class LiveSaga:
         *,
         durable: bool = False,
         hold: bool = False,
+        requires: tuple[Requirement, ...] = (),
         **fields: Any,
     ) -> Ticket | None:
         """Fold a new record and queue it.
@@ -134,18 +141,19 @@ class LiveSaga:
             values: value texts for the payload.
             durable: the commit must survive loss of power.
             hold: keep it until the next record that is not held (nothing waits for it).
+            requires: what the log must check while committing.
             fields: of the body.
 
         Raises:
             InvariantViolation: the record cannot follow; nothing was written.
         """
-        with self.lock:
+        with self.lock, InterruptsHeld():
             texts = values or {}
             commitments, payload = r.seal_values(texts, clock().entropy(16 * len(texts))) if texts else ({}, None)
             body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=clock().time_ns(), values=commitments, **fields)
             self._fold(body, texts)
             self._waiting.append(Draft(body=body, payload=payload))  # type: ignore[arg-type]
-            return None if hold else self._put(body, durable=durable)
+            return None if hold else self._put(body, durable=durable, requires=requires)
 
     def _fold(self, body: r.Record, texts: Mapping[str, str]) -> None:
         try:
@@ -153,7 +161,7 @@ class LiveSaga:
         except TransitionError as error:
             raise InvariantViolation(f"saga {self.id!r}: {error}; please report this") from error
 
-    def _put(self, body: r.Record, *, durable: bool) -> Ticket:
+    def _put(self, body: r.Record, *, durable: bool, requires: tuple[Requirement, ...] = ()) -> Ticket:
         drafts, self._waiting = self._waiting, []
         opened = drafts[0].body
         if isinstance(opened, r.SagaOpened) and not opened.owner:
@@ -171,10 +179,52 @@ class LiveSaga:
             drafts=drafts,
             row=row,
             claims=isinstance(drafts[0].body, r.Claimed),
+            requires=requires,
+            facts=self._change_of_facts(self.view),
         )
         self._count += len(drafts)
         self._last = self.writer.put(item, durable=durable)
         return self._last
+
+    def _change_of_facts(self, view: SagaView) -> FactsChange | None:
+        """Return how the facts of a view have changed since the last item."""
+        if view.gate is None:
+            return None
+        facts = facts_of(view, sealed=row_of(view).sealed)
+        before, self._facts = self._facts, facts
+        return None if facts == before else FactsChange(added=facts - before, removed=before - facts)
+
+    def refused(self, no: int, reason: str, approvals: tuple[str, ...], resources: tuple[str, ...]) -> None:
+        """Take back an intent that the log refused; the log keeps it, marked as refused, and it has no effect."""
+        with self.lock:
+            fold.refuse(self.view, no, reason)
+            undo_refused(self.view, no, approvals, resources)
+            # What was assumed to be in the log is not: the next item states it again where it holds.
+            self._facts &= facts_of(self.view, sealed=False)
+
+    def refresh(self) -> None:
+        """Fold what others have stated about this saga since: words on its approvals.
+
+        Raises:
+            CorruptLog: the log is damaged.
+        """
+        with self.lock:
+            if not self.in_log or self.view.amended == self.amendments_in_log():
+                return
+            found = []
+            for other in self.writer.store.amendments(self.view.id):
+                for stored, record, values in checked_records(self.writer.store, other):
+                    if stored.pos > self._amended_pos:
+                        found.append((stored.pos, record, values))
+            for pos, record, values in sorted(found, key=lambda entry: entry[0]):
+                fold.amend(self.view, record, values)
+                self._amended_pos = pos
+            self._facts = facts_of(self.view, sealed=row_of(self.view).sealed)
+
+    def amendments_in_log(self) -> int:
+        """Return how many records of other sagas amend this one."""
+        row = self.writer.store.row(self.view.id)
+        return 0 if row is None else row.amendments
 
     def write_opening(self) -> Ticket:
         """Queue the first record now, durably: the saga's key must be held before anything else happens."""
@@ -303,7 +353,7 @@ class Amendment(LiveSaga):
         except TransitionError as error:
             raise InvariantViolation(f"saga {self.id!r}, amending {self.view.id!r}: {error}") from error
 
-    def _put(self, body: r.Record, *, durable: bool) -> Ticket:
+    def _put(self, body: r.Record, *, durable: bool, requires: tuple[Requirement, ...] = ()) -> Ticket:
         drafts, self._waiting = self._waiting, []
         amended = Amended(
             saga_id=self.view.id,
@@ -311,6 +361,7 @@ class Amendment(LiveSaga):
             count=self._target_count,
             amendments=self._amendments,
             row=row_of(self.view),
+            facts=self._change_of_facts(self.view),
         )
         self._amendments += len(drafts)
         item = Item(

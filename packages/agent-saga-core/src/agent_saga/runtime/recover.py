@@ -198,7 +198,8 @@ def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generato
     if loaded.view.ended and loaded.view.owner is None:
         reasons = {step.no: why_stuck(step, named=named) for step in leftovers(loaded.view)}
         if None not in reasons.values():
-            return _recovered(loaded.view, {no: why for no, why in reasons.items() if why}, action="stuck")
+            notes = {no: why for no, why in reasons.items() if why}
+            return _recovered(loaded.view, notes, action="stuck" if reasons else "raced")
     if loaded.row.leaf is not None:
         return (yield from _recover_sealed(writer, loaded))
     dead = store.prove_dead(loaded.view.owner) if loaded.view.owner is not None else None

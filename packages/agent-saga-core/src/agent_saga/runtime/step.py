@@ -21,6 +21,7 @@ from agent_saga.runtime.clock import clock
 from agent_saga.runtime.current import CurrentStep, current_step_var
 from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, recipe_of
 from agent_saga.runtime.gate import pass_gate
+from agent_saga.runtime.interrupts import InterruptsHeld
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep
 from agent_saga.runtime.registry import Binding
@@ -335,7 +336,7 @@ def _record_outcome(
     saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str, Any], **extra: Any
 ) -> Ticket | None:
     live = saga.live
-    with live.lock:
+    with live.lock, InterruptsHeld():  # Recorded and landed, or neither.
         if not flight.given_up and not live.closed and not live.replaced:
             attempt = live.view.steps[flight.step].attempt
             ticket = live.emit(r.Outcome, values, step=flight.step, attempt=attempt, **fields, **extra)

@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import LogFailed, SagaError
+from agent_saga.runtime.interrupts import InterruptsHeld
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -151,6 +152,10 @@ class Writer:
 
     def _commit(self) -> None:
         """Commit the whole queue. INVARIANT: the caller holds the commit lock, so batches keep their order."""
+        with InterruptsHeld():
+            self._commit_batch()
+
+    def _commit_batch(self) -> None:
         batch: list[Ticket] = []
         while self._queue:
             batch.append(self._queue.popleft())

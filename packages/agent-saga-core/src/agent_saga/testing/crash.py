@@ -38,28 +38,28 @@ def die() -> NoReturn:
 
 
 class CrashPoints:
-    """The points that a run reaches, in order; the process is killed at the armed one.
+    """The points that a run reaches, in order; the process is killed at the first armed one.
 
     Concurrency:
         `reach` may be called from any thread; numbers are given in the order of the calls.
     """
 
-    def __init__(self, crash_at: int | str | None = None, *, crash: Callable[[], Any] = die) -> None:
-        """Arm a point, or none.
+    def __init__(self, *crash_at: int | str, crash: Callable[[], Any] = die) -> None:
+        """Arm points, or none.
 
         Args:
-            crash_at: number (from 1) or name of the point; a name means its first time, `NAME #3` its third.
+            crash_at: numbers (from 1) or names of points; a name means its first time, `NAME #3` its third.
             crash: what happens there, for tests that stop the process instead of killing it.
         """
         self.reached: Final[list[str]] = []
-        self._crash_at, self._crash = crash_at, crash
+        self._crash_at, self._crash = frozenset(crash_at), crash
         self._lock = threading.Lock()
 
     @classmethod
     def from_environment(cls) -> CrashPoints:
         """Arm what `AGENT_SAGA_CRASH_AT` names."""
-        text = os.environ.get(CRASH_AT)
-        return cls(int(text) if text is not None and text.isdigit() else text)
+        text = os.environ.get(CRASH_AT, "")
+        return cls(*([int(text) if text.isdigit() else text] if text else []))
 
     def reach(self, name: str) -> None:
         """Say that the run is at a point."""
@@ -70,8 +70,8 @@ class CrashPoints:
         with self._lock:
             self.reached.append(name)
             nth = self.reached.count(name)
-            number = len(self.reached)
-        return self._crash_at in ({number, f"{name} #{nth}", name} if nth == 1 else {number, f"{name} #{nth}"})
+            here = {len(self.reached), f"{name} #{nth}", name if nth == 1 else ""}
+        return not here.isdisjoint(self._crash_at)
 
 
 class CrashingStore:
@@ -108,4 +108,4 @@ def watch_commits(writer: Writer, points: CrashPoints) -> None:
         writer: of the kit (`kit.writer()`), before it has written.
         points: of the run.
     """
-    writer.store = CrashingStore(writer.store, points)  # type: ignore[assignment]  # The rest goes through __getattr__.
+    writer.store = CrashingStore(writer.store, points)

@@ -1,0 +1,151 @@
+"""The `agent-saga` command: its sub-commands, each loaded when it is run, and the ways a run can end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from agent_saga.cli import plugins
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as shells give it to a program that dies of SIGINT."""
+PIPE_CLOSED: Final = 141
+"""Exit code when the reader of our output went away, as shells give it to a program that dies of SIGPIPE."""
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "demo": ("agent_saga.demo:command", "Show what a saga does, with a real process that is really killed."),
+    "recover": ("agent_saga.cli.recover:recover", "Finish the sagas that dead processes left."),
+    "sagas": ("agent_saga.cli.sagas:sagas", "List sagas, newest first."),
+    "show": ("agent_saga.cli.show:show", "Show all that is known of one saga."),
+    "settle": ("agent_saga.cli.settle:settle", "Record what a human found out about a step."),
+    "verify": ("agent_saga.cli.verify:verify", "Check every record, chain and derived row of a log."),
+    "export": ("agent_saga.cli.export:export", "Write the records of a log as JSON lines."),
+}
+"""Command -> where it is, and its line in the help. The table keeps `agent-saga --help` from loading any of them."""
+
+
+class Commands(click.Group):
+    """The group: own commands, then those of other packages (entry point group `agent_saga.commands`)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names: ours in order of use, then those of other packages."""
+        return [*COMMANDS, *(name for name in sorted(plugins.installed()) if name not in COMMANDS)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command; None when nobody has it."""
+        if cmd_name in COMMANDS:
+            return plugins.load(COMMANDS[cmd_name][0], owner="agent-saga-core")
+        found = plugins.installed().get(cmd_name)
+        return None if found is None else plugins.load(found.place, owner=found.package)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the package that brings a known command, and the place of an option that came too early."""
+        name = args[0]
+        if name not in COMMANDS and name not in plugins.installed():
+            if (package := plugins.PACKAGE_OF.get(name)) is not None:
+                raise click.UsageError(f"{name!r} comes with the package {package}: pip install {package}", ctx)
+            raise click.UsageError(f"there is no command {name!r}{_near(name, self.list_commands(ctx))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands from the table, without loading them."""
+        others = {
+            name: f"(from {found.package})" for name, found in plugins.installed().items() if name not in COMMANDS
+        }
+        rows = [(name, line) for name, (_, line) in COMMANDS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl([*rows, *sorted(others.items())])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say where `--log` belongs when it comes before the command's name."""
+        if args and args[0].partition("=")[0] in {"--log", "--wal", "--json"}:
+            option = args[0].partition("=")[0]
+            raise click.UsageError(f"write {option} after the command's name: agent-saga COMMAND {option} ...", ctx)
+        return super().parse_args(ctx, args)
+
+
+def _near(name: str, known: list[str]) -> str:
+    import difflib
+
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {found[0]!r}?" if found else "; see agent-saga --help"
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's form.
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"agent-saga {version('agent-saga-core')}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Transactions for AI agents: list, understand and finish the sagas of a log.
+
+    Every command takes --log PATH (or the environment variable AGENT_SAGA_LOG; else ./agent-saga.db), --json, and
+    --help. Exit codes: 0 fine, 1 something is left or found, 2 wrong usage, 3 no log there.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit.
+
+    Args:
+        arguments: what follows the program's name; by default of this process.
+    """
+    sys.exit(_run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def _run(arguments: list[str]) -> int:
+    _never_fail_to_encode()
+    try:
+        result: Any = _invoke(arguments)
+        sys.stdout.flush()
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        _drop_stdout()
+        return PIPE_CLOSED
+    return result if isinstance(result, int) else 0
+
+
+def _invoke(arguments: list[str]) -> Any:
+    try:
+        return cli.main(arguments, prog_name="agent-saga", standalone_mode=False)
+    except SystemExit as error:
+        # click turns a closed pipe into exit 1, which here means a finding.
+        if isinstance(error.__context__, BrokenPipeError):
+            raise error.__context__ from None
+        raise
+
+
+def _never_fail_to_encode() -> None:
+    """Let a terminal that cannot show a character show its escape."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):  # A stream that is no text file of the interpreter's.
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _drop_stdout() -> None:
+    """Send what is still buffered nowhere, so that the interpreter's last flush does not fail."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

@@ -44,8 +44,9 @@ def find_saga(store: LogStore, text: str) -> str:
 def _by_prefix(store: LogStore, prefix: str, given: str) -> str:
     matches: list[str] = []
     if prefix.isalnum() and prefix.isascii():
-        page = store.rows(Query(amendments=True, after=prefix + _AFTER_ALL, limit=_SHOWN_MAX + 1))
-        matches = [row.saga_id for row in page if row.saga_id.startswith(prefix)]
+        for amendments in (False, True):  # Settlements and the like are meant only when nothing else is.
+            page = store.rows(Query(amendments=amendments, after=prefix + _AFTER_ALL, limit=_SHOWN_MAX + 1))
+            matches = matches or [row.saga_id for row in page if row.saga_id.startswith(prefix)]
     if not matches:
         raise UsageError(
             f"no saga of this log has the id or key '{visible(given)}', or an id that begins so; see: agent-saga sagas"

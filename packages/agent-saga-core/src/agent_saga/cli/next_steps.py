@@ -167,7 +167,7 @@ def _person() -> str:
 def lines_of(item: WorkItem) -> list[str]:
     """Return a work item for people: what is left, why, and the command."""
     when = f"from {moment(item.next_at)} on" if item.next_at is not None else "by the next recovery"
-    who = "needs a human" if item.human else f"tried again {when}"
+    who = "needs a human" if item.human else f"to be done {when}"
     why = f": {visible(item.reason, length_max=300)}" if item.reason else ""
     lines = [
         f"step {item.step} {visible(item.tool)} {_STATES.get(item.state, item.state)}, {who}{why}",

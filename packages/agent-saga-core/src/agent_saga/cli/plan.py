@@ -95,10 +95,9 @@ def print_plans(out: Output, plans: list[dict[str, Any]]) -> None:
     for plan in plans:
         out.line(f"saga {plan['saga']} {visible(plan['name'])} ({visible(plan['state'])}): {_action(plan)}")
         for step in plan["steps"]:
+            state = step["state"].replace("_", " ")
             missing = f": {visible(step['missing'], length_max=300)}" if step["missing"] else ""
-            out.line(
-                f"  step {step['step']} {visible(step['tool'])}, {step['state'].replace('_', ' ')}: {step['action']}{missing}"
-            )
+            out.line(f"  step {step['step']} {visible(step['tool'])}, {state}: {step['action']}{missing}")
     out.line("dry run: nothing was run, nothing was recorded" if plans else "nothing to recover")
 
 

@@ -91,7 +91,7 @@ def _head(out: Output, view: SagaView, story: dict[str, Any]) -> Iterator[str]:
         yield _row("ended", moment(view.ended_at))
     if view.expires_at is not None:
         yield _row("waits until", moment(view.expires_at))
-    yield _row("owners", "; ".join(map(_owner, story["owners"])))
+    yield _row("owners", _owners(story["owners"]))
 
 
 def _unfinished(view: SagaView, story: dict[str, Any]) -> str:
@@ -107,6 +107,13 @@ def _effects(view: SagaView, story: dict[str, Any]) -> str:
 def _bucket(view: SagaView, bucket: str) -> str:
     """Return the bucket of an effect in words; nothing is kept for good before the saga has ended."""
     return "standing" if bucket == "kept" and not view.ended else bucket.replace("_", " ")
+
+
+def _owners(told: list[dict[str, Any]]) -> str:
+    """Return who owned the saga: the first, and the last of those that took it over."""
+    first, *others = map(_owner, told)
+    between = f"; {len(others) - 1} more" if len(others) > 1 else ""
+    return first + between + (f"; {others[-1]}" if others else "")
 
 
 def _owner(told: dict[str, Any]) -> str:

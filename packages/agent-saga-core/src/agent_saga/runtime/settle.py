@@ -178,12 +178,14 @@ def bind_late(live: LiveSaga, step: StepView, result: object) -> tuple[dict[str,
 
 
 def bind_recorded(step: StepView, result: object) -> dict[str, object]:
-    """Bind a compensation by the recorded recipe, from the recorded arguments and a result.
+    """Bind a compensation by the recorded recipe, from the recorded arguments and a result that a probe or human gave.
 
     Raises:
-        PathMissing: a path leads nowhere.
+        PathMissing: a path leads nowhere, or to a result that nobody gave: nothing is compensated with None for it.
     """
     bind = step.recipe.bind if step.recipe is not None else None
+    if result is None and "result" in (bind or {}).values():
+        raise PathMissing("'result' was wanted, and what the call returned is not known")
     roots = {"kwargs": {name: decode(text) for name, text in step.kwargs.items()}, "result": result, "key": step.key}
     return {parameter: resolve_path(path, roots) for parameter, path in (bind or {}).items()}
 

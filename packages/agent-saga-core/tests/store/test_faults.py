@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -226,6 +227,17 @@ def test_a_locked_log_is_waited_for_then_named(path):
         Scribe(log, 50).open()
     locker.communicate(b"go")
     log.close()
+
+
+def test_a_log_whose_folder_is_gone_closes(tmp_path):
+    """F-16: deleting the folder of an open log (a temporary one, say) makes closing it no error."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    log = SqliteLog(folder / "log.db", create=True)
+    Scribe(log, 1).open()
+    shutil.rmtree(folder)
+    log.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_closed_log_is_closed(path):

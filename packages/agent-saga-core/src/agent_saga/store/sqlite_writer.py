@@ -343,10 +343,11 @@ class SqliteWriter:
 
     def _leave_one_file(self) -> None:
         until = time.monotonic() + _MUTEX_WAIT_S
-        while not self._mutex.try_enter():
-            if time.monotonic() > until:
-                return
-            time.sleep(0.001)
-        with contextlib.suppress(apsw.Error):
+        # Tidying only: all is durable. A folder that was deleted under an open log must not end a process with a trace.
+        with contextlib.suppress(apsw.Error, OSError):
+            while not self._mutex.try_enter():
+                if time.monotonic() > until:
+                    return
+                time.sleep(0.001)
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self._connection.close()

@@ -28,6 +28,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_LOG: Final = "./agent-saga.db"
+BUSY_WAIT_S: Final = 3600.0
+"""How long `on_busy="wait"` waits in a saga without a deadline."""
 
 
 class AgentKit:
@@ -37,7 +39,8 @@ class AgentKit:
         log: a path, `memory:` (which does not outlive the process) or the URL of another store; by default what
             `AGENT_SAGA_LOG` names, else `./agent-saga.db`. Nothing is opened before the first record.
         approver: who answers when a policy asks: a function of the call (sync or async) that returns True to let it
-            run; with None such calls are refused.
+            run, or `"log"`: the call waits for `agent-saga approvals`. With None such calls are refused at once, and
+            run when they are repeated after an approval.
         policies: asked in order before each effect, after the rule that irreversible calls need somebody's word.
         allow_fs: accept a log on a network or shared file system, where locks may lie.
     """
@@ -46,7 +49,7 @@ class AgentKit:
         self,
         log: str | os.PathLike[str] | None = None,
         *,
-        approver: Callable[..., Any] | None = None,
+        approver: Callable[..., Any] | Literal["log"] | None = None,
         policies: Iterable[Policy] = (),
         allow_fs: bool = False,
     ) -> None:
@@ -233,18 +236,38 @@ class AgentKit:
             LogFailed: on entering or leaving: the log could not be written.
             SagaRolledBack, RollbackIncomplete: on leaving; see DESIGN 4 and 5.
         """
-        limits = Limits(drain_s=drain_s, rollback_timeout_s=rollback_timeout_s, suspend_ttl_s=suspend_ttl_s)
+        limits = Limits(
+            drain_s=drain_s,
+            rollback_timeout_s=rollback_timeout_s,
+            suspend_ttl_s=suspend_ttl_s,
+            on_busy=on_busy,
+            busy_wait_s=BUSY_WAIT_S if deadline_s is None else deadline_s,
+        )
         opening = Opening(
             name=name,
             key=key,
             on_crash=on_crash,
             on_divergence=on_divergence,
             deadline_s=deadline_s,
-            on_busy=on_busy,
             tags=tuple(tags),
             limits=limits,
         )
         return Transaction(self.environment, opening, independent=independent, policies=tuple(policies))
+
+    def resume(self, saga_id: str, *, policies: Iterable[Policy] = (), drain_s: float = 5.0) -> Transaction:
+        """Return a suspended saga (or one whose process died) to enter again: its standing calls replay.
+
+        Args:
+            saga_id: the saga; one with a key is more easily resumed by `transaction(key=...)`.
+            policies: asked after those of the kit.
+            drain_s: as of `transaction`.
+
+        Raises:
+            UsageError: on entering: there is no such saga, or it has ended.
+            SagaBusy: on entering: it has a live owner.
+        """
+        opening = Opening(name="resumed", resume_id=saga_id, limits=Limits(drain_s=drain_s))
+        return Transaction(self.environment, opening, independent=True, policies=tuple(policies))
 
 
 _TRAITS: Final = frozenset(Traits.__slots__) - {"verify"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_saga.machine.states import StepState, TransitionError
 from agent_saga.model import records as r
+from agent_saga.model.values import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,11 +50,13 @@ class ApprovalView:
         state: `pending`, `approved`, `rejected`, `expired`, `withdrawn` or `consumed`.
         approved_by: the principals that approved, in order.
         kwargs: the arguments as recorded (texts).
+        nonce: what makes the digest unguessable once the arguments are redacted.
     """
 
     id: str
     request: r.ApprovalRequested
     kwargs: dict[str, str]
+    nonce: str = ""
     state: str = "pending"
     approved_by: list[str] = field(default_factory=list)
     decided: list[r.ApprovalDecided] = field(default_factory=list)
@@ -140,8 +143,9 @@ def requested(view: SagaView, record: r.ApprovalRequested, values: Mapping[str, 
     approvals = gate_of(view).approvals
     if record.approval in approvals:
         raise TransitionError(f"approval {record.approval!r} was requested already")
-    kwargs = {name.removeprefix("kwargs."): text for name, text in values.items()}
-    approvals[record.approval] = ApprovalView(id=record.approval, request=record, kwargs=kwargs)
+    kwargs = {name.removeprefix("kwargs."): text for name, text in values.items() if name.startswith("kwargs.")}
+    nonce = str(decode(values["nonce"])) if "nonce" in values else ""
+    approvals[record.approval] = ApprovalView(id=record.approval, request=record, kwargs=kwargs, nonce=nonce)
 
 
 def decided(view: SagaView, record: r.ApprovalDecided, _values: Mapping[str, str]) -> None:
@@ -198,6 +202,16 @@ def take_resources(view: SagaView, record: r.Intent) -> None:
         held = gate_of(view).resources
         for name in record.resources:
             held.setdefault(name, record.at)
+
+
+def undo_refused(view: SagaView, no: int, approvals: tuple[str, ...], resources: tuple[str, ...]) -> None:
+    """Take back what an intent that the log refused brought along, in the view that had assumed that it would pass."""
+    gate = gate_of(view)
+    gate.reservations = [held for held in gate.reservations if held.step != no]
+    for name in resources:
+        gate.resources.pop(name, None)
+    for approval in approvals:
+        gate.approvals[approval].state, gate.approvals[approval].step = "approved", None
 
 
 def _approval(view: SagaView, approval: str) -> ApprovalView:

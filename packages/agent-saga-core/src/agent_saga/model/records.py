@@ -72,7 +72,7 @@ class Decided(Record, tag="decision", kw_only=True):
 
 
 class ApprovalRequested(Record, tag="approval_requested", kw_only=True):
-    """A call waits for somebody's word; the arguments are among the values.
+    """A call waits for somebody's word; its arguments and a nonce are among the values.
 
     Attributes:
         approval: the request's id, `<saga>:a<number>`.
@@ -86,7 +86,6 @@ class ApprovalRequested(Record, tag="approval_requested", kw_only=True):
     version: int
     effect: str
     digest: str
-    nonce: str
     policy: str
     reason: str
     expires_at: int

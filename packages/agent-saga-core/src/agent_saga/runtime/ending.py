@@ -19,7 +19,8 @@ from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
-from agent_saga.runtime.rollback import drain, roll_back
+from agent_saga.runtime.halts import quarantined
+from agent_saga.runtime.rollback import drain, roll_back, withdraw_approvals
 from agent_saga.runtime.settle import settle
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
         _check_alive(live)
         if isinstance(error, SagaSuspended):
             yield from _suspend(saga, str(error))
+        elif not live.committed_key and (frozen := quarantined(live.writer.store, live.view.id)) is not None:
+            yield from _suspend(saga, f"quarantined: {frozen}")
         elif error is not None:
             yield from _roll_back(saga, f"{type(error).__name__}: {error}", error)
         elif saga.rollback_reason is not None:
@@ -110,6 +113,7 @@ def _committed(saga: Saga) -> Generator[Op, Any, None]:
         return
     effects = any(not step.read_only for step in live.view.steps.values())
     with live.lock:
+        withdraw_approvals(live)
         ticket = live.emit(r.SagaEnded, durable=effects or live.in_log, outcome="committed")
         live.closed = True
     yield from live.committed(ticket)

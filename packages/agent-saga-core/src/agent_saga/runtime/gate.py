@@ -1,13 +1,16 @@
-"""The gate: every policy in order, then whoever approves; a decision is a value that the engine acts on."""
+"""The gate: kill switch, every policy in order, then whoever approves. A decision is a value; the engine acts on it."""
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import GateRefused, UsageError
 from agent_saga.model import records as r
 from agent_saga.model.effects import Allow, Ask, Decision, Effect, Refuse
+from agent_saga.model.requirements import Approved, Requirement
+from agent_saga.runtime import approval, halts, resources
+from agent_saga.runtime.clock import clock
 from agent_saga.runtime.ops import Invoke
 
 if TYPE_CHECKING:
@@ -16,8 +19,26 @@ if TYPE_CHECKING:
     from agent_saga.model.call import Policy, ProposedCall, SagaFacts
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.saga import Saga
+    from agent_saga.runtime.step import ToolCall
 
-APPROVAL_TIMEOUT_S = 300.0
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A call that may run.
+
+    Attributes:
+        requires: what the log checks in the transaction of the intent.
+        approvals: the approvals that the intent uses up.
+        resources: what the saga holds alone from the intent on.
+    """
+
+    requires: tuple[Requirement, ...] = ()
+    approvals: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+
+
+NOTHING_ASKED = Passed()
 
 
 class IrreversibleAsks:
@@ -31,27 +52,42 @@ class IrreversibleAsks:
         return Allow()
 
 
-def pass_gate(
-    live: LiveSaga, saga: Any, call: ProposedCall, policies: tuple[Policy, ...], approver: Callable[..., Any] | None
-) -> Generator[Op, Any, None]:
-    """Return when the call may run.
+def pass_gate(saga: Saga, call: ToolCall, proposed: ProposedCall) -> Generator[Op, Any, Passed]:
+    """Return what the intent of a call must bring along.
+
+    Every policy is asked before anybody is bothered, so a question hides no refusal.
 
     Raises:
-        GateRefused: it may not; the refusal is recorded, and nothing happened.
+        GateRefused: it may not run; the refusal is recorded, and nothing happened.
+        SagaSuspended: it waits for a decision, or the saga is halted.
     """
-    for policy in policies:
+    live = saga.live
+    halts.check(saga, proposed)
+    requires: list[Requirement] = []
+    questions: list[tuple[str, Ask]] = []
+    for policy in saga.policies:
         name = type(policy).__name__
-        decision = yield from _decide(policy, call, saga)
-        match decision:
-            case Allow():
-                continue
+        match (yield from decide(policy, proposed, saga)):
+            case Allow(requires=more):
+                requires.extend(more)
             case Refuse(reason):
-                yield from _refuse(live, call, name, "refuse", reason)
-            case Ask(reason):
-                yield from _ask(live, call, name, reason, approver)
+                yield from refuse(live, proposed.tool, name, reason)
+            case Ask() as question:
+                questions.append((name, question))
+    held = yield from resources.wanted(saga, call)
+    if not questions and not requires and not held:
+        return NOTHING_ASKED
+    approvals = []
+    for name, question in questions:
+        approvals.append((yield from approval.ask(saga, call, proposed, name, question)))
+    now_ns = clock().time_ns()
+    requires.extend(Approved(approval=known, now_ns=now_ns) for known in approvals)
+    requires.extend(resources.requirement(live, held))
+    return Passed(requires=tuple(requires), approvals=tuple(approvals), resources=held)
 
 
-def _decide(policy: Policy, call: ProposedCall, saga: Any) -> Generator[Op, Any, Decision]:
+def decide(policy: Policy, call: ProposedCall, saga: SagaFacts) -> Generator[Op, Any, Decision]:
+    """Ask one policy; whatever is not one of the three decisions refuses."""
     try:
         decision = policy.decide(call, saga)
         if not isinstance(decision, Allow | Refuse | Ask):
@@ -70,40 +106,16 @@ def _awaited(awaitable: Any) -> Callable[[], Any]:
     return run
 
 
-def _ask(
-    live: LiveSaga, call: ProposedCall, policy: str, reason: str, approver: Callable[..., Any] | None
+def refuse(
+    live: LiveSaga, tool: str, policy: str, reason: str, *, decision: str = "refuse"
 ) -> Generator[Op, Any, None]:
-    if approver is None:
-        why = (
-            f"{reason}: it needs an approval, and this kit has no approver. Pass AgentKit(approver=...), a function of "
-            "the call that returns True to let it run"
-        )
-        yield from _refuse(live, call, policy, "ask", why)
-        return
-    try:
-        answer = yield Invoke(functools.partial(approver, call), {}, APPROVAL_TIMEOUT_S)
-    except TimeoutError:
-        yield from _refuse(
-            live, call, policy, "expired", f"{reason}: nobody answered within {APPROVAL_TIMEOUT_S:.0f} s"
-        )
-        return
-    except Exception as error:  # noqa: BLE001 - an approver that fails has approved nothing.
-        yield from _refuse(live, call, policy, "ask", f"{reason}: the approver failed: {type(error).__name__}: {error}")
-        return
-    if answer is not True:
-        yield from _refuse(live, call, policy, "reject", f"{reason}: rejected")
-        return
-    live.emit(r.Decided, tool=call.tool, decision="approve", policy=policy, reason=reason, hold=True)
-
-
-def _refuse(live: LiveSaga, call: ProposedCall, policy: str, decision: str, reason: str) -> Generator[Op, Any, None]:
     """Record a refusal and raise it. It is committed without waiting for the device: nothing happened."""
-    ticket = live.emit(r.Decided, tool=call.tool, decision=decision, policy=policy, reason=reason)
+    ticket = live.emit(r.Decided, tool=tool, decision=decision, policy=policy, reason=reason)
     yield from live.committed(ticket)
-    raise GateRefused(f"{call.tool!r} was refused in saga {live.id!r}, before any effect: {reason}")
+    raise GateRefused(f"{tool!r} was refused in saga {live.id!r}, before any effect: {reason}")
 
 
 def check_approver(approver: object) -> None:
     """Raise when a kit's `approver` is nothing that can decide."""
-    if approver is not None and not callable(approver):
-        raise UsageError(f"approver must be a function of the call, or None; it is {approver!r}")
+    if approver is not None and approver != "log" and not callable(approver):
+        raise UsageError(f"approver must be a function of the call, 'log' or None; it is {approver!r}")

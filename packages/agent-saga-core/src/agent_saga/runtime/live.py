@@ -16,19 +16,33 @@ from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.interrupts import InterruptsHeld
 from agent_saga.runtime.ops import Commit
-from agent_saga.store.port import Amended, Committed, Draft, FactsChange, Item, Refused, Taken
+from agent_saga.store.port import Amended, Committed, Draft, FactsChange, Item, Taken
+from agent_saga.store.reader import checked_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
     from agent_saga.machine.view import SagaView
     from agent_saga.model.requirements import Requirement
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.writer import Ticket, Writer
 
-_QUIET = (r.ApprovalRequested, r.ApprovalDecided, r.ApprovalConsumed, r.Reserved, r.OperatorAction, r.Intent, r.Outcome, r.Decided, r.ScopeOpened, r.ScopeEnded, r.Replayed, r.Probed, r.Waived)
+_QUIET = (
+    r.ApprovalRequested,
+    r.ApprovalDecided,
+    r.ApprovalConsumed,
+    r.Reserved,
+    r.OperatorAction,
+    r.Intent,
+    r.Outcome,
+    r.Decided,
+    r.ScopeOpened,
+    r.ScopeEnded,
+    r.Replayed,
+    r.Probed,
+    r.Waived,
+)
 """Kinds that do not change the derived row of a saga that has not ended."""
 
 
@@ -86,8 +100,7 @@ class LiveSaga:
         self.index_identities()
         self._count = count
         self._row: Row | None = None
-        self._facts: frozenset[Fact] = frozenset()
-        self._amended_pos = 0
+        self._facts = frozenset() if view.gate is None else facts_of(view, sealed=row_of(view).sealed)
         self._waiting: list[Draft] = []
         self._last: Ticket | None = None
 
@@ -166,7 +179,8 @@ class LiveSaga:
         opened = drafts[0].body
         if isinstance(opened, r.SagaOpened) and not opened.owner:
             # Nothing is opened before the first record: only now does this process need to show that it lives.
-            opened.owner = self.view.owner = self.writer.store.owner()
+            opened.owner = self.writer.store.owner()
+            self.view.owner = opened.owner if self.view.owner is not None else None
         row = None
         if self._row is None or self.view.ended or not isinstance(body, _QUIET):
             row = row_of(self.view)
@@ -211,20 +225,22 @@ class LiveSaga:
         with self.lock:
             if not self.in_log or self.view.amended == self.amendments_in_log():
                 return
-            found = []
-            for other in self.writer.store.amendments(self.view.id):
-                for stored, record, values in checked_records(self.writer.store, other):
-                    if stored.pos > self._amended_pos:
-                        found.append((stored.pos, record, values))
-            for pos, record, values in sorted(found, key=lambda entry: entry[0]):
+            store = self.writer.store
+            stated = [known for other in store.amendments(self.view.id) for known in checked_records(store, other)]
+            stated.sort(key=lambda known: known[0].pos)
+            for _, record, values in stated[self.view.amended :]:
                 fold.amend(self.view, record, values)
-                self._amended_pos = pos
             self._facts = facts_of(self.view, sealed=row_of(self.view).sealed)
 
     def amendments_in_log(self) -> int:
         """Return how many records of other sagas amend this one."""
         row = self.writer.store.row(self.view.id)
         return 0 if row is None else row.amendments
+
+    def put_held(self, *, durable: bool, requires: tuple[Requirement, ...] = ()) -> Ticket | None:
+        """Queue what was held, as one item."""
+        with self.lock:
+            return self._put(self._waiting[-1].body, durable=durable, requires=requires) if self._waiting else None
 
     def write_opening(self) -> Ticket:
         """Queue the first record now, durably: the saga's key must be held before anything else happens."""

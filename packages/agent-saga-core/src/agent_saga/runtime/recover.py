@@ -12,6 +12,7 @@ from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
+from agent_saga.runtime.halts import quarantined
 from agent_saga.runtime.late import amendment
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.rollback import finish_leftovers, roll_back, unwind, unwind_leftovers
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from agent_saga.store.reader import Loaded
 
 RECOVERY_BUDGET_S: Final = 300.0
-Why = Literal["live", "suspended", "resumable", "later", "recover"]
+Why = Literal["live", "quarantined", "suspended", "resumable", "later", "recover"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,8 @@ def verdict_on(store: LogStore, row: StoredRow, *, force: bool, now_ns: int) -> 
         if dead is None:
             return "live"
         dead.close()
+    if quarantined(store, row.saga_id) is not None:
+        return "quarantined"
     if force:
         return "recover"
     if row.row.due_at is not None and row.row.due_at > now_ns:

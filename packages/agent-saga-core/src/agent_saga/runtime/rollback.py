@@ -34,9 +34,19 @@ def roll_back(live: LiveSaga, scope: int, cause: str, budget: Budget, *, drain_s
         LogFailed, OwnerReplaced: the rollback could not be recorded any further.
     """
     live.closing.add(scope)
+    if scope == 0:
+        withdraw_approvals(live)
     live.emit(r.RollbackStarted, scope=scope, cause=cause)
     yield from drain(live, scope, min(drain_s, max(budget.left_s, 0.0)))
     yield from unwind(live, scope, budget)
+
+
+def withdraw_approvals(live: LiveSaga) -> None:
+    """Withdraw the requests for approval that nobody needs any more: their saga ends."""
+    gate = live.view.gate
+    for known in [] if gate is None else list(gate.approvals.values()):
+        if known.state in {"pending", "approved"}:
+            live.emit(r.ApprovalDecided, hold=True, approval=known.id, decision="withdrawn", by="saga")
 
 
 def drain(live: LiveSaga, scope: int, drain_s: float) -> Generator[Op, Any, None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from agent_saga.errors import UsageError
 from agent_saga.machine.report import step_report
@@ -37,11 +37,15 @@ class Limits:
         drain_s: how long calls that still run are waited for.
         rollback_timeout_s: how long a rollback goes on before it leaves the rest to recovery.
         suspend_ttl_s: how long a suspended saga is left alone.
+        on_busy: whether to wait for what another saga holds.
+        busy_wait_s: how long.
     """
 
     drain_s: float = 5.0
     rollback_timeout_s: float = 60.0
     suspend_ttl_s: float = 7 * 24 * 3600.0
+    on_busy: Literal["fail", "wait"] = "fail"
+    busy_wait_s: float = 3600.0
 
 
 class Saga:

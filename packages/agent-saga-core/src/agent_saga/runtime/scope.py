@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from agent_saga.errors import UsageError
 from agent_saga.model import records as r
@@ -52,7 +52,7 @@ class ScopeEnvironment:
         writer: Callable[[], Writer],
         declarations: Declarations,
         policies: tuple[Policy, ...],
-        approver: Callable[..., Any] | None,
+        approver: Callable[..., Any] | Literal["log"] | None,
     ) -> None:
         self.writer, self.declarations, self.policies, self.approver = writer, declarations, policies, approver
         self.open_sagas: set[int] = set()

@@ -7,24 +7,26 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent_saga.errors import LogFailed, OwnerReplaced, UnboundCompensation, UsageError
+from agent_saga.errors import GateRefused, InvariantViolation, LogFailed, OwnerReplaced, UnboundCompensation, UsageError
 from agent_saga.machine.view import identity_of
 from agent_saga.model import records as r
 from agent_saga.model.call import ProposedCall
 from agent_saga.model.effects import Effect
 from agent_saga.model.ids import step_id
 from agent_saga.model.paths import PathMissing
+from agent_saga.model.requirements import Within
 from agent_saga.model.values import Encoded, encode
 from agent_saga.runtime import admission, late
 from agent_saga.runtime.classify import is_in_doubt
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.current import CurrentStep, current_step_var
 from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, recipe_of
-from agent_saga.runtime.gate import pass_gate
+from agent_saga.runtime.gate import NOTHING_ASKED, pass_gate
 from agent_saga.runtime.interrupts import InterruptsHeld
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep
 from agent_saga.runtime.registry import Binding
+from agent_saga.store.port import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from agent_saga.machine.view import StepView
     from agent_saga.runtime.declaration import Declaration
+    from agent_saga.runtime.gate import Passed
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.ops import Call, Op
     from agent_saga.runtime.saga import Saga
@@ -86,17 +89,15 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     admitted = yield from admission.admit(saga, call)
     if admitted.replay is not None:
         return admission.replay(saga, call, admitted.replay)
-    yield from pass_gate(
-        live, saga, _proposed(call, repeats=admitted.repeats), saga.policies, saga.environment.approver
-    )
+    passed = yield from pass_gate(saga, call, _proposed(call, repeats=admitted.repeats))
     again = admitted.again
     for tries_left in range(declaration.retry, -1, -1):
         try:
-            return (yield from _attempt(saga, call, again))
+            return (yield from _attempt(saga, call, again, passed))
         except Exception:
             if not tries_left or live.doomed is not None:
                 raise
-            again = live.view.steps[call_step(live, call)]
+            again, passed = live.view.steps[call_step(live, call)], NOTHING_ASKED
             delay = min(RETRY_BACKOFF_S * 2 ** (declaration.retry - tries_left), RETRY_BACKOFF_S_MAX)
         yield Sleep(delay * clock().jitter())
     raise UsageError(f"tool {declaration.name!r}: retry must not be negative")
@@ -147,12 +148,12 @@ def _compensation_facts(declaration: Declaration) -> dict[str, Any]:
 # -- one attempt --------------------------------------------------------------------------------------------------
 
 
-def _attempt(saga: Saga, call: ToolCall, again: StepView | None) -> Generator[Op, Any, Any]:
+def _attempt(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed) -> Generator[Op, Any, Any]:
     live = saga.live
-    flight, ticket = _intend(saga, call, again)
+    flight, ticket = _intend(saga, call, again, passed)
     step = live.view.steps[flight.step]
     try:
-        yield from live.committed(ticket)
+        yield from _intent_committed(live, flight, ticket, passed)
     except BaseException as error:
         _not_started(live, flight, error)
         raise
@@ -168,6 +169,19 @@ def _attempt(saga: Saga, call: ToolCall, again: StepView | None) -> Generator[Op
     return (yield from _returned(saga, call, flight, result))
 
 
+def _intent_committed(
+    live: LiveSaga, flight: Flight, ticket: Ticket | None, passed: Passed
+) -> Generator[Op, Any, None]:
+    if ticket is None:
+        raise InvariantViolation(f"saga {live.id!r}: an intent was not given to the log")
+    verdict = yield live.wait_for(ticket)
+    if isinstance(verdict, Refused):
+        step = live.view.steps[flight.step]
+        live.refused(flight.step, verdict.reason, passed.approvals, passed.resources)
+        raise GateRefused(f"{step.tool!r} was refused in saga {live.id!r}, before any effect: {verdict.reason}")
+    live.check_verdict(verdict)
+
+
 def current_of(saga: Saga, call: ToolCall, step: StepView) -> CurrentStep:
     """Return what `current_step()` shows in the tool's body."""
     joinable = call.adapter is not None
@@ -181,7 +195,7 @@ def _reset(token: Any) -> None:
         return
 
 
-def _intend(saga: Saga, call: ToolCall, again: StepView | None) -> tuple[Flight, Ticket | None]:
+def _intend(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed) -> tuple[Flight, Ticket | None]:
     """Record the intent. INVARIANT: no effect starts before its ticket is committed."""
     live, declaration = saga.live, call.declaration
     with live.lock:
@@ -211,11 +225,25 @@ def _intend(saga: Saga, call: ToolCall, again: StepView | None) -> tuple[Flight,
             call_scope=call.call_scope,
             framework_attempt=call.attempt,
             resolves="same_tool" if declaration.resolves == "same_tool" else None,
+            resources=list(passed.resources),
+            hold=bool(passed.requires),
         )
+        if passed.requires:
+            ticket = _bring_along(live, no, passed)
         if again is None and call.identity is not None:
             live.by_identity.setdefault(call.identity, []).append(no)
         saga.resumed_pause(call)
     return flight, ticket
+
+
+def _bring_along(live: LiveSaga, no: int, passed: Passed) -> Ticket | None:
+    """Record what an intent reserves and uses up, in its own transaction, which checks that it may."""
+    for requirement in passed.requires:
+        if isinstance(requirement, Within):
+            live.emit(r.Reserved, hold=True, step=no, budget=requirement.budget, amount=str(requirement.amount))
+    for approval in passed.approvals:
+        live.emit(r.ApprovalConsumed, hold=True, approval=approval, step=no)
+    return live.put_held(durable=True, requires=passed.requires)
 
 
 def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
@@ -223,9 +251,9 @@ def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
 
 
 def _not_started(live: LiveSaga, flight: Flight, error: BaseException) -> None:
-    """The wait for the intent was interrupted, or the log failed: the effect was not started."""
+    """The wait for the intent was interrupted, it was refused, or the log failed: the effect was not started."""
     with live.lock:
-        if live.writer.failed is None and not live.replaced:
+        if not isinstance(error, GateRefused) and live.writer.failed is None and not live.replaced:
             live.emit(
                 r.Outcome,
                 step=flight.step,

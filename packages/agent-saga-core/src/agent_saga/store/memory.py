@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agent_saga.errors import InvariantViolation
+from agent_saga.machine.gate import HALTING
 from agent_saga.model.records import AnyRecord, chain_hash, encode_body
 from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
@@ -197,6 +198,11 @@ class MemoryLog:
         with self._lock:
             found = self._state.facts.get(kind, {}).values()
             return sorted(fact for fact in found if name is None or fact.name == name)
+
+    def halts(self) -> list[Fact]:
+        """See LogStore.halts."""
+        facts = self._state.facts
+        return sorted(fact for kind in HALTING if kind in facts for fact in facts[kind].values())
 
     def facts_of(self, saga_id: str) -> list[Fact]:
         """See LogStore.facts_of."""

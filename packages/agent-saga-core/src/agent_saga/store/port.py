@@ -239,6 +239,9 @@ class LogStore(Protocol):
     def facts(self, kind: str, name: str | None = None) -> list[Fact]:
         """Return the facts of a kind that hold now, of one name or of all. Cheap where there are none."""
 
+    def halts(self) -> list[Fact]:
+        """Return the facts of kind `halt`, `drain` and `quarantine`; asked before each intent, so it must be quick."""
+
     def facts_of(self, saga_id: str) -> list[Fact]:
         """Return the facts of one saga."""
 

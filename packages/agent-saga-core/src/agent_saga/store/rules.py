@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent_saga.machine.gate import Fact
-    from agent_saga.model.requirements import Requirement
     from agent_saga.machine.row import Row
+    from agent_saga.model.requirements import Requirement
     from agent_saga.store.port import Amended, Item
 
 

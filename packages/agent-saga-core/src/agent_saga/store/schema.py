@@ -49,6 +49,10 @@ ROW_COLUMNS: Final = (
 
 
 SELECT_FACTS: Final = "SELECT kind, name, saga, no, value, at FROM facts WHERE kind = ?"
+SELECT_HALTS: Final = (
+    "SELECT kind, name, saga, no, value, at FROM facts WHERE kind IN ('halt', 'drain', 'quarantine') "
+    "ORDER BY kind, name, saga"
+)
 SELECT_FACTS_OF_SAGA: Final = (
     "SELECT kind, name, saga, no, value, at FROM facts WHERE saga = ? ORDER BY kind, name, saga, no"
 )

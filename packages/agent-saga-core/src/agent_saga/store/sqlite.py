@@ -18,6 +18,7 @@ from agent_saga.store.schema import (
     ROW_COLUMNS,
     SELECT_FACTS,
     SELECT_FACTS_OF_SAGA,
+    SELECT_HALTS,
     index_damage,
     schema_damage,
     stored_row,
@@ -187,6 +188,10 @@ class SqliteLog:
         else:
             found = self._read(SELECT_FACTS + " AND name = ? ORDER BY saga, no", (kind, name))
         return [Fact(*values) for values in found]  # type: ignore[arg-type]
+
+    def halts(self) -> list[Fact]:
+        """See LogStore.halts."""
+        return [Fact(*values) for values in self._read(SELECT_HALTS, ())]  # type: ignore[arg-type]
 
     def facts_of(self, saga_id: str) -> list[Fact]:
         """See LogStore.facts_of."""

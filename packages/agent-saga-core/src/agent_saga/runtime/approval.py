@@ -1,0 +1,214 @@
+"""Approvals: requested in the saga's own chain, bound to the digest of the call, used once, with its intent."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_saga.errors import GateRefused, SagaSuspended
+from agent_saga.machine.gate import ApprovalView, gate_of
+from agent_saga.model import records as r
+from agent_saga.model.values import canonical_text, encode
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.ops import Invoke, Sleep
+from agent_saga.runtime.signatures import valid_principals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from agent_saga.model.call import ProposedCall
+    from agent_saga.model.effects import Ask
+    from agent_saga.runtime.live import LiveSaga
+    from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.saga import Saga
+    from agent_saga.runtime.step import ToolCall
+
+POLL_S: Final = 0.1
+"""How often a waiting call looks whether somebody has decided."""
+APPROVER: Final = "approver"
+"""The principal that a function passed as `AgentKit(approver=...)` stands for."""
+
+
+def call_digest(request: r.ApprovalRequested, kwargs: Mapping[str, str], nonce: str) -> str:
+    """Return the digest of an effective call: tool and version, canonical arguments, saga, policy, expiry, nonce.
+
+    Args:
+        request: the request; its own `digest` is not looked at.
+        kwargs: the arguments' texts by name.
+        nonce: random text, kept among the values, so that the digest gives nothing away once they are redacted.
+    """
+    digest = hashlib.sha256(b"agent-saga/approval/1\0")
+    parts = [request.saga, request.approval, request.tool, str(request.version), request.effect, request.policy]
+    parts += [str(request.expires_at), str(request.quorum), str(request.signed), nonce]
+    for name in sorted(kwargs):
+        parts += [name, canonical_text(kwargs[name])]
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
+
+
+def ask(saga: Saga, call: ToolCall, proposed: ProposedCall, policy: str, question: Ask) -> Generator[Op, Any, str]:
+    """Return the id of an approval that is good for this call.
+
+    Raises:
+        GateRefused: rejected, expired, withdrawn, or nobody can be asked; nothing happened.
+        SagaSuspended: the saga waits for the decision.
+    """
+    live, approver = saga.live, saga.environment.approver
+    yield from _refuse_unstorable(saga, call, policy, question)
+    known = _known(live, call, proposed, policy)
+    if known is None:
+        known = _request(live, call, proposed, policy, question)
+    if callable(approver) and known.state == "pending":
+        yield from _ask_function(live, known, proposed, approver)
+    else:
+        live.refresh()
+    yield from _wait(saga, known, proposed, question)
+    yield from _check_signatures(live, known)
+    return known.id
+
+
+def _refuse_unstorable(saga: Saga, call: ToolCall, policy: str, question: Ask) -> Generator[Op, Any, None]:
+    """A call with an argument that could not be stored cannot be recognised again, so nobody can approve it later."""
+    encoded = call.encoded or {}
+    lost = sorted(name for name, value in encoded.items() if value.opaque)
+    if lost and not callable(saga.environment.approver):
+        yield from _refused(
+            saga.live,
+            call.declaration.name,
+            policy,
+            f"{question.reason}: it needs an approval, and {', '.join(lost)} cannot be shown to whoever approves",
+        )
+
+
+def _known(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str) -> ApprovalView | None:
+    """Return the request for this very call that is still of use, or was rejected."""
+    gate = live.view.gate
+    texts = _texts(call)
+    now_ns = clock().time_ns()
+    for known in [] if gate is None else reversed(gate.approvals.values()):
+        request = known.request
+        if (request.tool, request.version, request.policy) != (proposed.tool, proposed.version, policy):
+            continue
+        waiting = known.state in {"pending", "approved"} and request.expires_at > now_ns
+        if (waiting or known.state == "rejected") and call_digest(request, texts, known.nonce) == request.digest:
+            return known
+    return None
+
+
+def _texts(call: ToolCall) -> dict[str, str]:
+    return {name: value.text for name, value in (call.encoded or {}).items()}
+
+
+def _request(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str, question: Ask) -> ApprovalView:
+    """Record a request. It must be durable before anybody is told of it."""
+    texts = _texts(call)
+    nonce = clock().entropy(16).hex()
+    with live.lock:
+        number = len(gate_of(live.view).approvals) + 1
+        fields: dict[str, Any] = {
+            "approval": f"{live.view.id}:a{number}",
+            "tool": proposed.tool,
+            "version": proposed.version,
+            "effect": proposed.effect.value,
+            "policy": policy,
+            "reason": question.reason,
+            "expires_at": clock().time_ns() + int(question.expires_s * 1e9),
+            "quorum": question.quorum,
+            "signed": question.signed,
+        }
+        blank = r.ApprovalRequested(v=r.FORMAT, saga=live.view.id, n=0, pos=0, at=0, digest="", **fields)
+        values = {f"kwargs.{name}": text for name, text in texts.items()} | {"nonce": encode(nonce).text}
+        digest = call_digest(blank, texts, nonce)
+        ticket = live.emit(r.ApprovalRequested, values, durable=True, digest=digest, **fields)
+        known = gate_of(live.view).approvals[fields["approval"]]
+    live.commit_now(ticket)
+    return known
+
+
+def _ask_function(
+    live: LiveSaga, known: ApprovalView, proposed: ProposedCall, approver: Callable[..., Any]
+) -> Generator[Op, Any, None]:
+    request = known.request
+    if request.quorum > 1 or request.signed:
+        yield from _refused(
+            live,
+            request.tool,
+            request.policy,
+            f"{request.reason}: a function cannot give {_demands(request)}; "
+            "use AgentKit(approver='log') and `agent-saga approvals`",
+        )
+    left_s = max((request.expires_at - clock().time_ns()) / 1e9, 0.0)
+    decision, note = "rejected", ""
+    try:
+        if (yield Invoke(functools.partial(approver, proposed), {}, left_s)) is True:
+            decision = "approved"
+    except TimeoutError:
+        decision = "expired"
+    except Exception as error:  # noqa: BLE001 - an approver that fails has approved nothing.
+        note = f"the approver failed: {type(error).__name__}: {error}"
+    _decide(live, known, decision, by=APPROVER, note=note)
+
+
+def _demands(request: r.ApprovalRequested) -> str:
+    return f"{request.quorum} words" + (", signed" if request.signed else "")
+
+
+def _decide(live: LiveSaga, known: ApprovalView, decision: str, *, by: str, note: str = "") -> None:
+    with live.lock:
+        if known.state in {"pending", "approved"}:
+            live.commit_now(live.emit(r.ApprovalDecided, approval=known.id, decision=decision, by=by, note=note))
+
+
+def _wait(saga: Saga, known: ApprovalView, proposed: ProposedCall, question: Ask) -> Generator[Op, Any, None]:
+    """Wait until somebody has decided, as far as this kit may wait at all."""
+    live, request = saga.live, known.request
+    while known.state == "pending":
+        if clock().time_ns() >= request.expires_at:
+            _decide(live, known, "expired", by="clock")
+            break
+        how = f"agent-saga approvals approve {known.id} --by NAME"
+        if question.suspend:
+            live.paused[known.id] = f"waits for approval {known.id}"
+            raise SagaSuspended(
+                f"saga {live.id!r} waits for an approval of {proposed.tool!r} ({request.reason}); nothing happened. "
+                f"Decide with `{how}`, then open the saga again by its key",
+                saga_id=live.id,
+            )
+        if saga.environment.approver != "log":
+            raise GateRefused(
+                f"{proposed.tool!r} was refused in saga {live.id!r}, before any effect: {request.reason}: it needs an "
+                f"approval. Approve it with `{how}` and repeat the call while the saga is open, or give the kit an "
+                "approver (AgentKit(approver=...))"
+            )
+        yield Sleep(POLL_S)
+        live.refresh()
+    live.paused.pop(known.id, None)
+    if known.state != "approved":
+        yield from _refused(live, request.tool, request.policy, f"{request.reason}: {_why(known)}", known.state)
+
+
+def _why(known: ApprovalView) -> str:
+    if not known.decided:
+        return known.state
+    last = known.decided[-1]
+    return f"{known.state} by {last.by}" + (f" ({last.note})" if last.note else "")
+
+
+def _check_signatures(live: LiveSaga, known: ApprovalView) -> Generator[Op, Any, None]:
+    """Count only the words whose signature over the digest is good: a file can be written by others, a key cannot."""
+    request = known.request
+    if not request.signed:
+        return
+    good, problem = valid_principals(live.writer.store, known)
+    if len(good) < request.quorum:
+        why = f"{request.reason}: {len(good)} of {request.quorum} signed approvals are good ({problem})"
+        yield from _refused(live, request.tool, request.policy, why)
+
+
+def _refused(live: LiveSaga, tool: str, policy: str, reason: str, decision: str = "refuse") -> Generator[Op, Any, None]:
+    ticket = live.emit(r.Decided, tool=tool, decision=decision, policy=policy, reason=reason)
+    yield from live.committed(ticket)
+    raise GateRefused(f"{tool!r} was refused in saga {live.id!r}, before any effect: {reason}")

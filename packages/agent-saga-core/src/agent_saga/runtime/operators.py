@@ -1,0 +1,198 @@
+"""What operators do from outside: words on approvals, halts, drains, quarantines and keys. Each is a small saga."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_saga.errors import SagaBusy, UsageError
+from agent_saga.model import records as r
+from agent_saga.model.ids import make_saga_id
+from agent_saga.runtime import signatures
+from agent_saga.runtime.clock import clock
+from agent_saga.runtime.late import amendment
+from agent_saga.runtime.live import LiveSaga
+from agent_saga.store.port import Committed
+from agent_saga.store.reader import load
+
+if TYPE_CHECKING:
+    from agent_saga.machine.gate import ApprovalView
+    from agent_saga.runtime.writer import Writer
+    from agent_saga.store.reader import Loaded
+
+_TRIES: Final = 50
+
+
+def decide_approval(
+    writer: Writer, approval: str, decision: str, *, by: str, note: str = "", private_key: str | None = None
+) -> ApprovalView:
+    """Record somebody's word on a request, and return the request as it is then.
+
+    Args:
+        writer: the log.
+        approval: the request's id.
+        decision: `approved` or `rejected`.
+        by: the principal; distinct principals make a quorum.
+        note: shown with a rejection.
+        private_key: Ed25519, as hex; the word is signed with it.
+
+    Raises:
+        LookupError: there is no such request.
+        UsageError: it is decided, used, withdrawn or expired already, or a signature is missing; nothing was recorded.
+    """
+    for _ in range(_TRIES):
+        loaded, known = find_approval(writer, approval)
+        _check_open(known, decision, by, private_key)
+        live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="approval", by=by)
+        data = signatures.message(approval, known.request.digest, decision, by)
+        fields: dict[str, Any] = {"approval": approval, "decision": decision, "by": by, "note": note}
+        if private_key is not None:
+            fields["key_id"] = signatures.public_of(private_key)[:16]
+            fields["signature"] = signatures.sign(private_key, data)
+        live.emit(r.ApprovalDecided, hold=True, **fields)
+        ticket = live.emit(r.SagaEnded, durable=True, outcome="committed")
+        if ticket is not None and isinstance(writer.wait(ticket), Committed):
+            return known
+    raise SagaBusy(f"the saga of approval {approval!r} changes all the time; nothing was recorded. Try again")
+
+
+def find_approval(writer: Writer, approval: str) -> tuple[Loaded, ApprovalView]:
+    """Return a request and its saga.
+
+    Raises:
+        LookupError: there is no such request.
+    """
+    saga_id = approval.partition(":")[0]
+    loaded = load(writer.store, saga_id)
+    known = loaded.view.gate.approvals.get(approval) if loaded is not None and loaded.view.gate is not None else None
+    if loaded is None or known is None:
+        raise LookupError(f"there is no request for approval {approval!r} in {writer.store.location}")
+    return loaded, known
+
+
+def _check_open(known: ApprovalView, decision: str, by: str, private_key: str | None) -> None:
+    request = known.request
+    if decision not in {"approved", "rejected"}:
+        raise UsageError(f"{decision!r} is no decision: it is 'approved' or 'rejected'")
+    if known.state not in {"pending", "approved"}:
+        raise UsageError(f"approval {known.id!r} is {known.state} already; nothing was recorded")
+    if request.expires_at <= clock().time_ns():
+        raise UsageError(f"approval {known.id!r} has expired; nothing was recorded. The call must be made again")
+    if decision == "approved" and by in known.approved_by:
+        raise UsageError(f"{by!r} has approved {known.id!r} already; a quorum needs distinct principals")
+    if decision == "approved" and request.signed and private_key is None:
+        raise UsageError(f"approval {known.id!r} must be signed: pass a private key")
+
+
+def act(
+    writer: Writer,
+    action: str,
+    scope: str,
+    *,
+    by: str,
+    reason: str = "",
+    ttl_s: float | None = None,
+    data: str | None = None,
+) -> str:
+    """Record an operator's action and return the id of its saga.
+
+    Args:
+        writer: the log.
+        action: `halt`, `drain`, `quarantine` or `key_added`.
+        scope: `*`, `tool:name`, `tool:prefix.*`, `saga:id`, `tag:name`; for a key its principal.
+        by: who acts.
+        reason: shown to whoever is stopped.
+        ttl_s: it ends by itself after this; None for never.
+        data: the public key as hex, for `key_added`.
+
+    Raises:
+        UsageError: the scope has no meaning; nothing was recorded.
+    """
+    _check_scope(action, scope)
+    now = clock().time_ns()
+    live = LiveSaga.opening(writer, _opened(now, action, by))
+    expires_at = None if ttl_s is None else now + int(ttl_s * 1e9)
+    live.emit(
+        r.OperatorAction, hold=True, action=action, scope=scope, by=by, reason=reason, expires_at=expires_at, data=data
+    )
+    live.commit_now(live.emit(r.SagaEnded, durable=True, outcome="committed"))
+    return live.id
+
+
+def _opened(now: int, name: str, by: str) -> r.SagaOpened:
+    saga_id = make_saga_id(now, clock().entropy(10))
+    return r.SagaOpened(v=r.FORMAT, saga=saga_id, n=0, pos=0, at=now, name=name, owner="", epoch=1, by=by)
+
+
+def _check_scope(action: str, scope: str) -> None:
+    if action == "key_added":
+        return
+    kind, _, name = scope.partition(":")
+    known = {"halt": {"tool", "saga", "tag"}, "drain": {"tag"}, "quarantine": {"saga"}}[action]
+    if (scope == "*" and action != "quarantine") or (kind in known and name):
+        return
+    forms = ", ".join(sorted(f"{kind}:NAME" for kind in known))
+    star = "" if action == "quarantine" else "*, "
+    raise UsageError(f"{scope!r} is no scope of {action}: it is {star}{forms}")
+
+
+def lift(
+    writer: Writer, scope: str, *, by: str, reason: str = "", kinds: tuple[str, ...] = ("halt", "drain", "quarantine")
+) -> int:
+    """End the halts of a scope, and return how many.
+
+    Args:
+        writer: the log.
+        scope: as it was given.
+        by: who lifts.
+        reason: recorded.
+        kinds: of facts; `key` removes the keys of a principal.
+    """
+    lifted = 0
+    for kind in kinds:
+        for fact in writer.store.facts(kind, scope):
+            action = "key_removed" if kind == "key" else "lift"
+            lifted += _lift(writer, fact.saga_id, action=action, scope=scope, by=by, reason=reason)
+    return lifted
+
+
+def _lift(writer: Writer, saga_id: str, *, action: str, scope: str, by: str, reason: str) -> int:
+    for _ in range(_TRIES):
+        loaded = load(writer.store, saga_id)
+        if loaded is None or loaded.view.gate is None or loaded.view.gate.lifted:
+            return 0
+        live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name=action, by=by)
+        live.emit(r.OperatorAction, hold=True, action=action, scope=scope, by=by, reason=reason)
+        ticket = live.emit(r.SagaEnded, durable=True, outcome="committed")
+        if ticket is not None and isinstance(writer.wait(ticket), Committed):
+            return 1
+    raise SagaBusy(f"the halt of {scope!r} changes all the time; try again")
+
+
+def pending(writer: Writer) -> list[ApprovalView]:
+    """Return the requests that wait or are good, oldest first."""
+    found = []
+    for fact in writer.store.facts("approval"):
+        loaded = load(writer.store, fact.saga_id)
+        if loaded is not None and loaded.view.gate is not None and fact.name in loaded.view.gate.approvals:
+            found.append(loaded.view.gate.approvals[fact.name])
+    return sorted(found, key=lambda known: known.request.at)
+
+
+def as_json(known: ApprovalView) -> dict[str, Any]:
+    """Return a request as plain data, with all its arguments as they are stored."""
+    request = known.request
+    return {
+        "approval": known.id,
+        "state": known.state,
+        "tool": request.tool,
+        "effect": request.effect,
+        "kwargs": {name: json.loads(text) for name, text in known.kwargs.items()},
+        "policy": request.policy,
+        "reason": request.reason,
+        "digest": request.digest,
+        "expires_at": request.expires_at,
+        "quorum": request.quorum,
+        "signed": request.signed,
+        "approved_by": list(known.approved_by),
+    }

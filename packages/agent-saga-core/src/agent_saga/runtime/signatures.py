@@ -1,0 +1,91 @@
+"""Ed25519 words on approvals: over the digest of the exact call, by keys that the operator registered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent_saga.errors import UsageError
+
+if TYPE_CHECKING:
+    from agent_saga.machine.gate import ApprovalView
+    from agent_saga.store.port import LogStore
+
+
+def message(approval: str, digest: str, decision: str, by: str) -> bytes:
+    """Return the bytes that a word signs."""
+    return b"\0".join(part.encode() for part in ("agent-saga/word/1", approval, digest, decision, by))
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise UsageError("signed approvals need the extra [keys]: pip install 'agent-saga-core[keys]'") from error
+    return ed25519
+
+
+def make_key() -> tuple[str, str]:
+    """Return a new private key and its public key, both as hex."""
+    private = _ed25519().Ed25519PrivateKey.generate()
+    return private.private_bytes_raw().hex(), private.public_key().public_bytes_raw().hex()
+
+
+def public_of(private_hex: str) -> str:
+    """Return the public key of a private one, as hex.
+
+    Raises:
+        UsageError: it is no Ed25519 private key.
+    """
+    try:
+        private = _ed25519().Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_hex.strip()))
+    except ValueError as error:
+        raise UsageError(f"this is no Ed25519 private key: {error}") from None
+    return str(private.public_key().public_bytes_raw().hex())
+
+
+def sign(private_hex: str, data: bytes) -> str:
+    """Return the signature over `data` as hex.
+
+    Raises:
+        UsageError: it is no Ed25519 private key.
+    """
+    try:
+        private = _ed25519().Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_hex.strip()))
+    except ValueError as error:
+        raise UsageError(f"this is no Ed25519 private key: {error}") from None
+    return str(private.sign(data).hex())
+
+
+def valid_principals(store: LogStore, known: ApprovalView) -> tuple[set[str], str]:
+    """Return the principals whose approval is signed by the key registered for them, and what is wrong with others."""
+    good: set[str] = set()
+    problem = "no signature"
+    for word in known.decided:
+        if word.decision != "approved":
+            continue
+        reason = _flaw(store, known, word.by, word.signature)
+        if reason is None:
+            good.add(word.by)
+        else:
+            problem = f"{word.by}: {reason}"
+    return good, problem
+
+
+def _flaw(store: LogStore, known: ApprovalView, by: str, signature: str | None) -> str | None:
+    if signature is None:
+        return "not signed"
+    keys = [fact.value for fact in store.facts("key", by)]
+    if not keys:
+        return "no key is registered"
+    data = message(known.id, known.request.digest, "approved", by)
+    return None if any(_verifies(key, signature, data) for key in keys) else "the signature is not good"
+
+
+def _verifies(key: str, signature: str, data: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        _ed25519().Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

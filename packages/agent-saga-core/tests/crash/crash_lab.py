@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 from crash_world import World
@@ -108,6 +109,24 @@ class Room:
                 verify(store)
             finally:
                 store.close()
+
+
+def crashes_of(lab, do, *, start=None, first=1, **job):
+    """Yield a room and the crash point for each point of a run; the last room is of the run that was not killed.
+
+    start: a room that each run begins with a copy of.
+    first: number or name of the first point.
+    """
+    if isinstance(first, str):
+        trial = (lab.room() if start is None else lab.copy(start)).run(do, **job)
+        first = trial["points"].index(first) + 1
+    for point in count(first):
+        room = lab.room() if start is None else lab.copy(start)
+        result = room.run(do, crash_at=point, **job)
+        yield room, point
+        room.discard()
+        if result is not None:
+            return
 
 
 class Running:

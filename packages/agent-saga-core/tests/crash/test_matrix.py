@@ -4,27 +4,14 @@ Rule ids: C-n. Every point of a run is found by counting, so a new commit or eff
 """
 
 import random
-from itertools import count
 
 import pytest
-from crash_lab import check_truth, recover_for_good
+from crash_lab import check_truth, crashes_of, recover_for_good
 from crash_program import KINDS
 
 MODES = ("sync", "async", "threads", "async_parallel")
 ALL = [(kind, mode, fails) for kind in KINDS for mode in MODES for fails in (True, False)]
 QUICK = [("keyed", "sync", True), ("plain", "async", True), ("keyed_verified", "threads", False)]
-
-
-def crashed(lab, job, do="forward", start=None):
-    """Yield a room and the crash point for every point of a run; the last room is of the run that was not killed."""
-    for point in count(1):
-        room = lab.room() if start is None else lab.copy(start)
-        result = room.run(do, crash_at=point, **job)
-        yield room, point
-        room.discard()
-        if result is not None:
-            assert point > 4
-            return
 
 
 def job_of(kind, mode, fails):
@@ -34,7 +21,7 @@ def job_of(kind, mode, fails):
 @pytest.mark.parametrize(("kind", "mode", "fails"), QUICK)
 def test_killed_anywhere_and_recovered(lab, kind, mode, fails):
     """C-1: what stands is named; nothing is done or compensated twice; a second recovery changes nothing."""
-    for room, _ in crashed(lab, job_of(kind, mode, fails)):
+    for room, _ in crashes_of(lab, "forward", **job_of(kind, mode, fails)):
         recover_for_good(room)
         check_truth(room, clean=KINDS[kind].clean)
 
@@ -43,7 +30,7 @@ def test_killed_anywhere_and_recovered(lab, kind, mode, fails):
 @pytest.mark.parametrize(("kind", "mode", "fails"), [case for case in ALL if case not in QUICK])
 def test_killed_anywhere_and_recovered_every_kind(lab, kind, mode, fails):
     """C-1, for every kind of tool, every way to run it, and both ends."""
-    for room, _ in crashed(lab, job_of(kind, mode, fails)):
+    for room, _ in crashes_of(lab, "forward", **job_of(kind, mode, fails)):
         recover_for_good(room)
         check_truth(room, clean=KINDS[kind].clean)
 
@@ -53,7 +40,7 @@ def test_recovery_killed_anywhere(lab, point):
     """C-2: a recovery may be killed at every point, too; the next one finishes."""
     start = lab.room()
     assert start.run("forward", crash_at=point, **job_of("keyed", "sync", fails=True)) is None
-    for room, _ in crashed(lab, {}, "recover", start):
+    for room, _ in crashes_of(lab, "recover", start=start):
         recover_for_good(room)
         check_truth(room, clean=True)
 
@@ -63,20 +50,10 @@ def test_recovery_killed_anywhere(lab, point):
 @pytest.mark.parametrize("kind", KINDS)
 def test_recovery_killed_anywhere_after_every_crash(lab, kind):
     """C-2, after each crash of the forward path and of the rollback."""
-    for start, _ in crashed(lab, job_of(kind, "sync", fails=True)):
-        for room, _ in crashed_recoveries(lab, start):
+    for start, _ in crashes_of(lab, "forward", **job_of(kind, "sync", fails=True)):
+        for room, _ in crashes_of(lab, "recover", start=start):
             recover_for_good(room)
             check_truth(room, clean=KINDS[kind].clean)
-
-
-def crashed_recoveries(lab, start):
-    for point in count(1):
-        room = lab.copy(start)
-        result = room.recover(crash_at=point)
-        yield room, point
-        room.discard()
-        if result is not None:
-            return
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import re
 import shlex
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -167,6 +168,18 @@ def test_it_needs_no_network(shell: Run, tmp_path: Path) -> None:
     )
     (watch / "sitecustomize.py").write_text(hook)
     assert shell("agent-saga demo --fast --keep kept", cwd=tmp_path, PYTHONPATH=str(watch)).returncode == 0
+
+
+def test_the_next_commands_work_where_the_program_is_not_on_the_path(shell: Run, tmp_path: Path) -> None:
+    """DEMO-C14: started by its path, as scripts/demo does, the demo prints commands that begin with that path."""
+    programs = Path(sys.executable).parent
+    plain = "/usr/bin:/bin"
+    for cwd, name in [(programs.parent, f"{programs.name}/agent-saga"), (tmp_path, f"{programs}/agent-saga")]:
+        kept = tmp_path / f"from-{cwd.name}"
+        done = shell(f"{name} demo --fast --keep {kept}", cwd=cwd, PATH=plain)
+        commands = [line.removeprefix("  $ ") for line in done.stdout.partition("Next")[2].splitlines()[1:]]
+        assert [command.split()[0] for command in commands] == [name] * 3
+        assert [shell(command, cwd=cwd, PATH=plain).returncode for command in commands] == [0] * 3
 
 
 def test_a_recovery_that_fails_fails_the_demo(shell: Run, tmp_path: Path) -> None:

@@ -25,18 +25,22 @@ def kit(stage: Stage) -> Iterator[AgentKit]:
 
 
 def test_the_intent_is_in_the_log_before_the_effect(stage: Stage) -> None:
-    """PROMISE-1: when an effect lands, another reader of the log already finds its intent, with the same key."""
+    """PROMISE-1: when an effect lands, a reader of the log finds its intent, with the same key, marked as durable."""
     last: list[tuple[str, str]] = []
+    durable: list[bool] = []
 
     def look() -> None:
         *_, record = read_records(str(stage.log))
         last.append((record["kind"], record["key"]))
+        *_, durable_to, _checksum = Path(f"{stage.log}-mark").read_text("ascii").split(" ")
+        durable.append(int(durable_to) >= record["pos"])
 
     world = World(stage.world.path, before_answer=look)
     tools.connect(world)
     with closing(AgentKit(log=stage.log)) as kit, kit.transaction("look"):
         tools.wrapped(kit).charge(customer="ann", cents=100)
     assert last == [("intent", str(world.attempts()[0].key))]
+    assert durable == [True]
 
 
 def test_each_effect_is_in_one_bucket(stage: Stage, kit: AgentKit) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agent_saga.errors import InvariantViolation, OwnerReplaced, SagaBusy
+from agent_saga.errors import InvariantViolation, OwnerReplaced, SagaBusy, UsageError
 from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.model.ids import make_saga_id
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.halts import check_drain
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.ops import Sleep
 from agent_saga.runtime.recover import recover_one
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from agent_saga.store.port import StoredRow
 
 BUSY_POLL_S: Final = 0.05
-BUSY_WAIT_S: Final = 3600.0
 _LOOK_AGAIN: Final = "look again"
 
 
@@ -36,10 +36,10 @@ class Opening:
     name: str
     limits: Limits
     key: str | None = None
+    resume_id: str | None = None
     on_crash: Literal["roll_back", "resume"] = "roll_back"
     on_divergence: Literal["roll_back", "keep"] = "roll_back"
     deadline_s: float | None = None
-    on_busy: Literal["fail", "wait"] = "fail"
     tags: tuple[str, ...] = ()
 
 
@@ -50,18 +50,40 @@ def open_saga(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga]:
         SagaBusy: another live owner holds the key.
         LogFailed: the log could not be written.
     """
+    if opening.resume_id is not None:
+        return (yield from _resume_by_id(writer, opening.resume_id))
+    check_drain(writer.store, opening.name, opening.tags)
     if opening.key is None:
         return LiveSaga.opening(writer, _record(opening, incarnation=1))
-    until = clock().monotonic() + (opening.deadline_s or BUSY_WAIT_S)
+    until = clock().monotonic() + opening.limits.busy_wait_s
     while True:
         live = yield from _take_up(writer, opening)
         if isinstance(live, LiveSaga):
             return live
         if live == _LOOK_AGAIN:
             continue
-        if opening.on_busy == "fail" or clock().monotonic() >= until:
+        if opening.limits.on_busy == "fail" or clock().monotonic() >= until:
             raise SagaBusy(f"the key {opening.key!r} is held by {live}; nothing was started here")
         yield Sleep(BUSY_POLL_S)
+
+
+def _resume_by_id(writer: Writer, saga_id: str) -> Generator[Op, Any, LiveSaga]:
+    row = writer.store.row(saga_id)
+    if row is None:
+        raise UsageError(f"there is no saga {saga_id!r} in {writer.store.location}")
+    if row.row.state not in {SagaState.OPEN, SagaState.SUSPENDED, SagaState.ABANDONED}:
+        raise UsageError(f"saga {saga_id!r} is {row.row.state} and cannot be resumed")
+    dead = None if row.row.owner is None else writer.store.prove_dead(row.row.owner)
+    if row.row.owner is not None and dead is None:
+        raise SagaBusy(f"saga {saga_id!r} has a live owner; nothing was started here")
+    try:
+        live = yield from resume_saga(writer, saga_id)
+    finally:
+        if dead is not None:
+            dead.close()
+    if isinstance(live, str):
+        raise SagaBusy(f"{live} cannot be resumed here; nothing was started")
+    return live
 
 
 def _record(opening: Opening, *, incarnation: int) -> r.SagaOpened:

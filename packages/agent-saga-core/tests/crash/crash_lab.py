@@ -111,16 +111,17 @@ class Room:
                 store.close()
 
 
-def crashes_of(lab, do, *, start=None, first=1, **job):
+def crashes_of(lab, do, *, start=None, first=1, every=1, **job):
     """Yield a room and the crash point for each point of a run; the last room is of the run that was not killed.
 
     start: a room that each run begins with a copy of.
     first: number or name of the first point.
+    every: only each `every`-th point, for quick tests.
     """
     if isinstance(first, str):
         trial = (lab.room() if start is None else lab.copy(start)).run(do, **job)
         first = trial["points"].index(first) + 1
-    for point in count(first):
+    for point in count(first, every):
         room = lab.room() if start is None else lab.copy(start)
         result = room.run(do, crash_at=point, **job)
         yield room, point
@@ -219,12 +220,12 @@ def check_attempts(room, view, records):
         assert not done or not any(isinstance(record, CompensationIntent) for record in mine[done[0] :])
 
 
-def recover_for_good(room):
+def recover_for_good(room, **job):
     """Recover twice; the second time nothing happens, in the world or in the log. Returns what the first one said."""
-    first = room.recover()
+    first = room.recover(**job)
     room.verify()
     world, log = room.world(), room.log()
-    second = room.recover()
+    second = room.recover(**job)
     assert world == room.world()
     assert log == room.log()
     for told in first["sagas"]:

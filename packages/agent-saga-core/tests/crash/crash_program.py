@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import crash_mutants
 from crash_world import World
 
 from agent_saga import AgentKit, Landed, NotLanded, SagaError, SagaSuspended, compensator, current_step
@@ -305,6 +306,8 @@ JOBS = {"forward": forward, "recover": recover, "crowd": crowd, "settle": settle
 
 def run(job):
     """Do a job in this fresh process; the result also names the points that it reached."""
+    if "mutant" in job:
+        getattr(crash_mutants, job["mutant"])()
     Out.world = World(job["world"])
     if "stop_at" in job:
         Out.points = CrashPoints(*job["stop_at"], crash=lambda: os.kill(os.getpid(), signal.SIGSTOP))

@@ -7,15 +7,17 @@ TRIP = {"kind": "keyed", "mode": "sync", "fails": False}
 ROLL_BACK = {"key": "order-42"}
 RESUME = {"key": "order-42", "on_crash": "resume"}
 ALL_THREE = {"flight", "hotel", "car"}
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def the_sagas(room):
     return [view for view, _ in room.log()[0]]
 
 
-def test_a_key_after_a_crash_begins_anew(lab):
+@EVERY
+def test_a_key_after_a_crash_begins_anew(lab, every):
     """K-1: with `on_crash="roll_back"` the next holder of the key finishes the rollback first, wherever it died."""
-    for room, _ in crashes_of(lab, "forward", options=ROLL_BACK, trip="one-", **TRIP):
+    for room, _ in crashes_of(lab, "forward", every=every, options=ROLL_BACK, trip="one-", **TRIP):
         told = room.run("forward", options=ROLL_BACK, trip="two-", **TRIP)
         sagas = the_sagas(room)
         if len(sagas) == 1 and sagas[0].incarnation == 1 and room.standing() == {f"one-{thing}" for thing in ALL_THREE}:
@@ -27,11 +29,12 @@ def test_a_key_after_a_crash_begins_anew(lab):
         check_truth(room, clean=True)
 
 
-@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.slow)])
-def test_a_resumed_saga_goes_on_where_it_was(lab, mode):
+@EVERY
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_resumed_saga_goes_on_where_it_was(lab, mode, every):
     """K-2: the same program with the same key replays what stands, and runs the rest: each effect once."""
     trip = {**TRIP, "mode": mode, "options": RESUME}
-    for room, _ in crashes_of(lab, "forward", **trip):
+    for room, _ in crashes_of(lab, "forward", every=every, **trip):
         before = room.world(), room.log()
         assert {one["action"] for one in room.recover()["sagas"]} <= {"resumable"}
         assert before == (room.world(), room.log())

@@ -11,23 +11,23 @@ from crash_program import KINDS
 
 MODES = ("sync", "async", "threads", "async_parallel")
 ALL = [(kind, mode, fails) for kind in KINDS for mode in MODES for fails in (True, False)]
-QUICK = [("keyed", "sync", True), ("plain", "async", True), ("keyed_verified", "threads", False)]
+QUICK = [("keyed", "sync", True, 1), ("plain", "async", True, 3), ("keyed_verified", "threads", False, 3)]
 
 
 def job_of(kind, mode, fails):
     return {"kind": kind, "mode": mode, "fails": fails}
 
 
-@pytest.mark.parametrize(("kind", "mode", "fails"), QUICK)
-def test_killed_anywhere_and_recovered(lab, kind, mode, fails):
+@pytest.mark.parametrize(("kind", "mode", "fails", "every"), QUICK)
+def test_killed_anywhere_and_recovered(lab, kind, mode, fails, every):
     """C-1: what stands is named; nothing is done or compensated twice; a second recovery changes nothing."""
-    for room, _ in crashes_of(lab, "forward", **job_of(kind, mode, fails)):
+    for room, _ in crashes_of(lab, "forward", every=every, **job_of(kind, mode, fails)):
         recover_for_good(room)
         check_truth(room, clean=KINDS[kind].clean)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "mode", "fails"), [case for case in ALL if case not in QUICK])
+@pytest.mark.parametrize(("kind", "mode", "fails"), ALL)
 def test_killed_anywhere_and_recovered_every_kind(lab, kind, mode, fails):
     """C-1, for every kind of tool, every way to run it, and both ends."""
     for room, _ in crashes_of(lab, "forward", **job_of(kind, mode, fails)):

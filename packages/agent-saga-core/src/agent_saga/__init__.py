@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agent_saga.errors import SagaSuspended as SagaSuspended
     from agent_saga.kit import AgentKit as AgentKit
     from agent_saga.kit import compensator as compensator
+    from agent_saga.kit import probe as probe
     from agent_saga.kit import saga_scope as saga_scope
     from agent_saga.kit import saga_tool as saga_tool
     from agent_saga.model.effects import ALREADY_DONE as ALREADY_DONE
@@ -42,7 +43,7 @@ _HOMES = {
         "SagaRolledBack",
         "SagaSuspended",
     ),
-    "agent_saga.kit": ("AgentKit", "compensator", "saga_scope", "saga_tool"),
+    "agent_saga.kit": ("AgentKit", "compensator", "probe", "saga_scope", "saga_tool"),
     "agent_saga.model.effects": (
         "ALREADY_DONE",
         "Allow",
@@ -81,6 +82,7 @@ __all__ = [
     "compensator",
     "current_saga",
     "current_step",
+    "probe",
     "saga_scope",
     "saga_tool",
 ]

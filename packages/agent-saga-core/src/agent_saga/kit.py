@@ -7,11 +7,12 @@ import os
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
 from agent_saga.errors import DeclarationError, UndeclaredTool
+from agent_saga.guarantees import manifest
 from agent_saga.runtime.declaration import Declarations, make_declaration, name_of
 from agent_saga.runtime.gate import IrreversibleAsks, check_approver
 from agent_saga.runtime.opening import Opening
 from agent_saga.runtime.process import drop_writer, writer_for
-from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compensator
+from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compensator, register_function
 from agent_saga.runtime.saga import Limits
 from agent_saga.runtime.scope import ScopeEnvironment, Transaction
 from agent_saga.runtime.tool import make_wrapper
@@ -82,6 +83,17 @@ class AgentKit:
         if self._writer is not None and self._writer_pid == os.getpid():
             drop_writer(self._writer)
         self._writer = None
+
+    def guarantees(self) -> dict[str, Any]:
+        """Return what is claimed for this kit and what is not, JSON-serialisable.
+
+        Returns:
+            `manifest` (its version), `version`, `log_format`, `log`, `fault_model`, `claims` (each with `id`, `text`
+            and the `tests` that show it) and `not_claimed`.
+        """
+        from importlib.metadata import version  # Late: it costs more than all else that the kit loads.
+
+        return manifest(version=version("agent-saga-core"), log=self._log)
 
     # -- tools --------------------------------------------------------------------------------------------------
 
@@ -342,6 +354,28 @@ def compensator(
         return make_compensator(
             fn, name or name_of(fn), version=version, key_param=key_param, verify=verify, traits=traits
         )
+
+    return register
+
+
+def probe(name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Register a probe: a read-only question to the outside world that any process which imports it can ask.
+
+    The function is `probe(key, kwargs)` and answers `Landed(result)`, `NotLanded()` or `Unknowable(reason)`. Pass it as
+    `probe=` of one tool or of several; one that is not registered is registered with its tool, as `<tool>:probe`.
+
+    Args:
+        name: how the log names it; by default the function's own name.
+
+    Raises:
+        DeclarationError: another function has the name.
+    """
+    if callable(name):
+        raise DeclarationError("write @probe() or @probe('name'), with parentheses")
+
+    def register(fn: Callable[P, R]) -> Callable[P, R]:
+        fn.__agent_saga_probe__ = register_function(name or name_of(fn), fn)  # type: ignore[attr-defined]
+        return fn
 
     return register
 

@@ -1,0 +1,166 @@
+"""What is claimed, and what is not: the one source of `kit.guarantees()`, of the README's tables and of the docs.
+
+Each claim names the tests that show it, by path and function; a test checks that they exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agent_saga.model.records import FORMAT, FORMAT_MINOR
+
+MANIFEST_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One promise.
+
+    Attributes:
+        id: stable.
+        text: the promise, in one sentence.
+        tests: `path::function`, relative to the repository.
+        survives: it is about what outlives the process, so a log in memory cannot claim it.
+    """
+
+    id: str
+    text: str
+    tests: tuple[str, ...]
+    survives: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotClaimed:
+    """What is not promised, and what a user can do about it."""
+
+    id: str
+    text: str
+    instead: str
+
+
+FAULT_MODEL: Final = (
+    "the process may die at any instruction, and power may be lost on a device that honours flush",
+    "the disk may fill or fail",
+    "tools may hang, raise, answer late or lie",
+    "several processes may write one log, and several recoverers may race",
+    "clocks may jump, and a paused owner may wake up after it was replaced",
+    "a task may be cancelled at any await, and a thread may outlive its caller",
+)
+
+_DEMO: Final = "packages/agent-saga-core/tests/demo/test_promises.py"
+_MATRIX: Final = "packages/agent-saga-core/tests/crash/test_matrix.py"
+_RACES: Final = "packages/agent-saga-core/tests/crash/test_races.py"
+_DOCTORED: Final = "packages/agent-saga-core/tests/store/test_doctored.py"
+
+CLAIMS: Final = (
+    Claim(
+        id="PROMISE-1",
+        text="A call with an effect does not start before its intent is durable in the log",
+        tests=(f"{_DEMO}::test_the_intent_is_in_the_log_before_the_effect",),
+        survives=True,
+    ),
+    Claim(
+        id="PROMISE-2",
+        text="When a saga has ended, each effect is in one bucket of its report; `clean` is false while one stands",
+        tests=(f"{_DEMO}::test_each_effect_is_in_one_bucket",),
+    ),
+    Claim(
+        id="PROMISE-3",
+        text="A compensation runs at least once, under one key, and not again once its success is recorded",
+        tests=(f"{_MATRIX}::test_recovery_killed_anywhere",),
+        survives=True,
+    ),
+    Claim(
+        id="PROMISE-4",
+        text="Another process finishes the saga of a dead one, and leaves that of a living one alone",
+        tests=(f"{_MATRIX}::test_killed_anywhere_and_recovered", f"{_RACES}::test_a_live_owner_is_left_alone"),
+        survives=True,
+    ),
+    Claim(
+        id="PROMISE-5",
+        text="A refusal comes before the effect; what cannot be decided is refused",
+        tests=(f"{_DEMO}::test_a_refused_call_does_not_reach_the_world",),
+    ),
+    Claim(
+        id="PROMISE-6",
+        text="A damaged log stops its reader, which names saga, record and reason",
+        tests=(f"{_DOCTORED}::test_edited_records_are_noticed",),
+        survives=True,
+    ),
+    Claim(
+        id="PROMISE-7",
+        text="Reading a log runs no code that the log names",
+        tests=(f"{_DEMO}::test_reading_a_log_loads_no_code",),
+    ),
+)
+
+NOT_CLAIMED: Final = (
+    NotClaimed(
+        id="NOT-1",
+        text="Isolation: others see the effects of a saga before it ends, and may build on them",
+        instead="let compensators raise `Conflict` rather than overwrite",
+    ),
+    NotClaimed(
+        id="NOT-2",
+        text="One effect at a remote that ignores idempotency keys",
+        instead="give the tool a `probe`",
+    ),
+    NotClaimed(
+        id="NOT-3",
+        text="The truth of a tool that lies about what it did",
+        instead="give its compensator a `verify`, which reads the world back",
+    ),
+    NotClaimed(
+        id="NOT-4",
+        text="That the call of a paused and replaced process stops, once its intent is written",
+        instead="hand its key to the remote",
+    ),
+    NotClaimed(
+        id="NOT-5",
+        text="Compensation of what a human has acted on already",
+        instead="settle it by hand, and record that with `agent-saga settle`",
+    ),
+    NotClaimed(
+        id="NOT-6",
+        text="Detection of a rewrite of the whole log",
+        instead="keep a copy of its newest records elsewhere",
+    ),
+    NotClaimed(
+        id="NOT-7",
+        text="Protection from whoever controls the process, or may write the log's file",
+        instead="give agents a user account of their own",
+    ),
+)
+
+_IN_MEMORY: Final = NotClaimed(
+    id="NOT-MEMORY",
+    text="Anything about this log after the process has ended: it is kept in memory",
+    instead="give the kit a path",
+)
+_UNSIGNED: Final = NotClaimed(
+    id="NOT-SIGNED",
+    text="That an unsigned approval was given by the one it names: it trusts the permissions of the log's file",
+    instead="ask for signed approvals (`Ask(signed=True)`) and register keys",
+)
+
+
+def manifest(*, version: str, log: str) -> dict[str, Any]:
+    """Return what is claimed for a kit, JSON-serialisable.
+
+    Args:
+        version: of agent-saga-core.
+        log: the kit's log, as given; one in memory outlives nothing.
+    """
+    in_memory = log == "memory:"
+    claims = [claim for claim in CLAIMS if not (in_memory and claim.survives)]
+    open_points = [*NOT_CLAIMED, _UNSIGNED, *([_IN_MEMORY] if in_memory else [])]
+    return {
+        "manifest": MANIFEST_VERSION,
+        "version": version,
+        "log_format": f"{FORMAT}.{FORMAT_MINOR}",
+        "log": log,
+        "fault_model": list(FAULT_MODEL),
+        "claims": [{"id": claim.id, "text": claim.text, "tests": list(claim.tests)} for claim in claims],
+        "not_claimed": [{"id": point.id, "text": point.text, "instead": point.instead} for point in open_points],
+    }

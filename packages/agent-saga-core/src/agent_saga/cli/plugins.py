@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -31,8 +30,7 @@ PACKAGE_OF: Final[dict[str, str]] = {
 """Commands of packages that may not be installed. An installed package is found by its entry points, not here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """An entry point: where a command is, and which distribution brings it."""
 
     place: str

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 _LABEL_WIDTH: Final = 13
 _COLOURS: Final = {"kept": "blue", "compensated": "green", None: "dim"}
-_ASKED: Final = frozenset({"at", "kind", "tool", "decision", "policy", "reason", "step", "by"})
+_TOLD: Final = frozenset({"at", "kind", "tool", "decision", "policy", "reason", "step", "by", "values"})
+"""Fields of a decision that its line says in words."""
+_NOT_FOR_PEOPLE: Final = frozenset({"digest", "nonce", "signature", "version", "effect", "signed"})
 
 
 @click.command(short_help="Show all that is known of one saga.")
@@ -211,10 +213,16 @@ def _decision(told: dict[str, Any]) -> str:
     parts += [f"{visible(told['tool'])}"] if told.get("tool") else []
     parts += [f"step {told['step']}"] if told.get("step") is not None else []
     parts += [f"by {visible(told.get('by') or told.get('policy'))}"] if told.get("by") or told.get("policy") else []
-    rest = {name: value for name, value in told.items() if name not in _ASKED and name != "values"}
-    parts += [f"{name} {visible(value)}" for name, value in rest.items() if value not in {"", False}]
+    rest = {name: value for name, value in told.items() if name not in _TOLD | _NOT_FOR_PEOPLE and value}
+    parts += [
+        f"{_field(name)} {moment(value) if name.endswith('_at') else visible(value)}" for name, value in rest.items()
+    ]
     reason = f": {visible(told['reason'], length_max=VALUE_LENGTH_MAX)}" if told.get("reason") else ""
     return f"  {', '.join(parts)}{reason}"
+
+
+def _field(name: str) -> str:
+    return name.removesuffix("_at").replace("_", " ")
 
 
 def _settlement(told: dict[str, Any]) -> str:

@@ -76,7 +76,7 @@ class Sweep:
     def _is_news(self, one: Recovered) -> bool:
         if one.action in _LEFT_ALONE:
             return False
-        said = (one.action, str(one.damage), one.left)
+        said = str(one.damage), tuple((left.step, left.state, left.human) for left in one.left)
         known = self.seen.get(one.saga_id)
         self.seen[one.saga_id] = said
         return not self._watch or one.action == "recovered" or known != said

@@ -53,6 +53,7 @@ def step_report(step: StepView, *, reason: str | None = None) -> StepReport:
         attempts=step.compensation_attempts,
         reason=reason if reason is not None else step_reason(step),
         result=None if step.result is None else decode(step.result),
+        error=step.error_type,
     )
 
 

@@ -25,6 +25,7 @@ class StepReport:
         attempts: attempts to compensate it.
         reason: why it is in this bucket, in one line.
         result: what it returned, as recorded.
+        error: the type of the exception that its last failed attempt raised, or None.
     """
 
     step_id: str
@@ -36,6 +37,7 @@ class StepReport:
     attempts: int
     reason: str
     result: object
+    error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serialisable data."""

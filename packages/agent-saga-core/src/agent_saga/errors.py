@@ -168,7 +168,7 @@ class SagaDiverged(SagaRolledBack):
     code = "AS-0402"
 
 
-class Conflict(SagaError):  # noqa: N818 - the word of DESIGN 1; users raise it from compensators.
+class Conflict(SagaError):
     """Raised by a compensator that refuses because somebody else changed the thing since.
 
     Args:
@@ -247,7 +247,7 @@ class InvariantViolation(SagaError):
     code = "AS-0900"
 
 
-class SagaSuspended(BaseException):  # noqa: N818 - control flow that must pass through `except Exception`.
+class SagaSuspended(BaseException):
     """The saga waits for an approval or a resume; its scope ends without commit or rollback.
 
     Attributes:

@@ -52,7 +52,7 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
         elif not live.committed_key and (frozen := quarantined(live.writer.store, live.view.id)) is not None:
             yield from _suspend(saga, f"quarantined: {frozen}")
         elif error is not None:
-            yield from _roll_back(saga, f"{type(error).__name__}: {error}", error)
+            yield from _roll_back(saga, cause_of(error), error)
         elif saga.rollback_reason is not None:
             yield from _roll_back(saga, saga.rollback_reason, None, asked=True)
         elif live.committed_key:
@@ -68,6 +68,15 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
             return
         failure.__cause__ = failure.__cause__ or error
         raise
+
+
+def cause_of(error: BaseException) -> str:
+    """Return an exception as the cause of a rollback, in one line."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - the exception's own __str__ fails; its type is still known.
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _check_alive(live: LiveSaga) -> None:

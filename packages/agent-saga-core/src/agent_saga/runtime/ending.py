@@ -137,7 +137,7 @@ def _why_not(saga: Saga) -> tuple[str | None, type[SagaRolledBack]]:
     failed = unresolved(live.view, scope)
     if failed:
         return _swallowed(failed), SagaRolledBack
-    doubtful = [s for s in live.view.within(scope) if s.state in {StepState.IN_DOUBT, StepState.COMPENSATING}]
+    doubtful = [step for step in live.view.within(scope) if _is_unsettled(live, step)]
     if doubtful:
         named = ", ".join(
             f"{step.tool} (step {step.no}: {live.notes.get(step.no) or step_reason(step)})" for step in doubtful
@@ -148,6 +148,17 @@ def _why_not(saga: Saga) -> tuple[str | None, type[SagaRolledBack]]:
         named = ", ".join(f"{step.tool} (step {step.no})" for step in left)
         return f"the resumed run ended without claiming what stands: {named}", SagaDiverged
     return None, SagaRolledBack
+
+
+def _is_unsettled(live: LiveSaga, step: StepView) -> bool:
+    """Tell whether a step is in doubt, or was to be settled by its compensation and that did not work.
+
+    What a nested scope's own rollback left was told to its caller, who went on.
+    """
+    if step.state in {StepState.IN_DOUBT, StepState.COMPENSATING}:
+        return True
+    settling = {StepState.COMPENSATION_FAILED, StepState.CONFLICTED}
+    return step.state in settling and not live.view.rolled_back(step)
 
 
 def _swallowed(failed: list[StepView]) -> str:

@@ -20,7 +20,7 @@ def records(shop):
     ],
 )
 def test_a_killed_process_is_finished_by_another_one_once(shop, where, world):
-    """Killed before an effect, in the hard place after it, or after all: one recovery finishes, another does nothing."""
+    """Killed before an effect, in the hard place after it, or after all: one recovery finishes, the next is idle."""
     shop.tell(where)
     assert shop.run("die").returncode == -signal.SIGKILL
     told = shop.recover()

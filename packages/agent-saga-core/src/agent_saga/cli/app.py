@@ -65,6 +65,16 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([*rows, *sorted(others.items())])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader of our output that went away is no finding, which click's exit code 1 would be."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _drop_stdout()
+            ctx.exit(PIPE_CLOSED)
+        return result
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say where `--log` belongs when it comes before the command's name."""
         if args and args[0].partition("=")[0] in {"--log", "--wal", "--json"}:
@@ -112,28 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run(arguments: list[str]) -> int:
     _never_fail_to_encode()
     try:
-        result: Any = _invoke(arguments)
-        sys.stdout.flush()
+        result: Any = cli.main(arguments, prog_name="agent-saga", standalone_mode=False)
     except click.Abort:
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except BrokenPipeError:
-        _drop_stdout()
-        return PIPE_CLOSED
     return result if isinstance(result, int) else 0
-
-
-def _invoke(arguments: list[str]) -> Any:
-    try:
-        return cli.main(arguments, prog_name="agent-saga", standalone_mode=False)
-    except SystemExit as error:
-        # click turns a closed pipe into exit 1, which here means a finding.
-        if isinstance(error.__context__, BrokenPipeError):
-            raise error.__context__ from None
-        raise
 
 
 def _never_fail_to_encode() -> None:

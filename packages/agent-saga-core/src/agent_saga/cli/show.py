@@ -210,7 +210,7 @@ def _decision(told: dict[str, Any]) -> str:
     what = told["kind"].replace("_", " ")
     verdict = told.get("decision") or ""
     parts = [f"{moment(told['at'])} {what}{f' {visible(verdict)}' if verdict else ''}"]
-    parts += [f"{visible(told['tool'])}"] if told.get("tool") else []
+    parts += [_called(told)] if told.get("tool") else []
     parts += [f"step {told['step']}"] if told.get("step") is not None else []
     parts += [f"by {visible(told.get('by') or told.get('policy'))}"] if told.get("by") or told.get("policy") else []
     rest = {name: value for name, value in told.items() if name not in _TOLD | _NOT_FOR_PEOPLE and value}
@@ -219,6 +219,15 @@ def _decision(told: dict[str, Any]) -> str:
     ]
     reason = f": {visible(told['reason'], length_max=VALUE_LENGTH_MAX)}" if told.get("reason") else ""
     return f"  {', '.join(parts)}{reason}"
+
+
+def _called(told: dict[str, Any]) -> str:
+    """Return the call that was decided about, with the arguments that the record has."""
+    from agent_saga.cli.reports import call
+
+    values: dict[str, Any] = told.get("values", {})
+    kwargs = {name.removeprefix("kwargs."): value for name, value in values.items() if name.startswith("kwargs.")}
+    return call(told["tool"], kwargs) if kwargs else visible(told["tool"])
 
 
 def _field(name: str) -> str:

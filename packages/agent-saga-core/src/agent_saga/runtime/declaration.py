@@ -110,8 +110,8 @@ def make_declaration(
         raise DeclarationError(f"tool {name!r}: effect {effect!r} is none of {choices}") from None
     options = _normalise(name, options)
     if "probe" in options and callable(options["probe"]):
-        known = getattr(options["probe"], "__agent_saga_probe__", None)
-        options["probe"] = known or register_function(f"{name}:probe", options["probe"])
+        registered = getattr(options["probe"], "__agent_saga_probe__", None)
+        options["probe"] = registered or register_function(f"{name}:probe", options["probe"])
     declaration = Declaration(name=name, effect=known, source=fn, **options)
     _check_effect(declaration)
     if fn is not None:

@@ -201,7 +201,6 @@ def _intend(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed) 
     with live.lock:
         live.check_accepts(saga.scope, declaration.name)
         no = again.no if again is not None else len(live.view.steps) + 1
-        flight = live.flights[no] = Flight(no)
         live.binders[no] = _binder(call, step_id(live.view.id, no))
         ticket = live.emit(
             r.Intent,
@@ -228,6 +227,7 @@ def _intend(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed) 
             resources=list(passed.resources),
             hold=bool(passed.requires),
         )
+        flight = live.flights[no] = Flight(no)  # Only now: whoever drains the flights looks at their steps.
         if passed.requires:
             ticket = _bring_along(live, no, passed)
         if again is None and call.identity is not None:

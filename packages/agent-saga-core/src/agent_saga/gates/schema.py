@@ -1,0 +1,127 @@
+"""JSON Schema of arguments. Needs the extra `schema`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+from agent_saga.errors import DeclarationError
+from agent_saga.gates.rule import ALLOW, Rule, Then, answer, check_then, prepare
+from agent_saga.gates.values import Unreadable, at_path, check_path, shown
+from agent_saga.model.call import ProposedCall, SagaFacts
+from agent_saga.model.effects import Decision
+
+NODES_MAX: Final = 100_000
+DEPTH_MAX: Final = 100
+_TEXT_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentSchema(Rule):
+    """Refuses calls whose arguments do not fit a JSON Schema (draft 2020-12, or what its `$schema` names).
+
+    What JSON cannot say (NaN, infinity, objects without a JSON form) never fits. A `$ref` out of the schema is not
+    followed, and formats are checked as far as the installed packages can.
+
+    Args:
+        tool: names or shell patterns of the tools concerned.
+        schema: of the object of all arguments, or of the argument that `argument` names.
+        argument: its path; with a wildcard, each value must fit.
+        then: the answer to arguments that do not fit.
+
+    Raises:
+        DeclarationError: `jsonschema` is not installed, or the schema is none.
+    """
+
+    tool: str | tuple[str, ...]
+    schema: Mapping[str, Any]
+    argument: str | None = None
+    then: Then = "refuse"
+    parts: tuple[str, ...] | None = field(init=False, repr=False, compare=False)
+    validator: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        check_then(self.then, "ArgumentSchema")
+        parts = None if self.argument is None else check_path(self.argument)
+        prepare(self, parts=parts, validator=_validator(self.schema))
+
+    def judge(self, call: ProposedCall, saga: SagaFacts) -> Decision:
+        """See Rule.judge."""
+        values = [dict(call.kwargs)] if self.parts is None else at_path(call.kwargs, self.parts)
+        for value in values:
+            error = next(self.validator.iter_errors(_Json().form(value)), None)
+            if error is not None:
+                where = ".".join([*(self.parts or ()), *map(str, error.absolute_path)]) or "the arguments"
+                return answer(self.then, f"{call.tool}: {where}: {_short(ascii(error.message)[1:-1])}")
+        return ALLOW
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "..."
+
+
+def _validator(schema: Mapping[str, Any]) -> Any:
+    try:
+        import jsonschema  # type: ignore[import-untyped,unused-ignore]  # stubs are not installed everywhere
+        import referencing
+    except ImportError as error:
+        raise DeclarationError(
+            "ArgumentSchema needs the package jsonschema: pip install 'agent-saga-core[schema]'"
+        ) from error
+    if not isinstance(schema, Mapping):
+        raise DeclarationError(f"ArgumentSchema: schema must be a mapping; it is {type(schema).__name__}")
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise DeclarationError(f"ArgumentSchema: this is no JSON Schema: {error.message}") from None
+    # Without a registry of its own the validator would fetch foreign references over the network.
+    return kind(_exact(schema), registry=referencing.Registry(), format_checker=kind.FORMAT_CHECKER)
+
+
+def _exact(node: Any) -> Any:
+    """Return a schema with floats as decimals, so that its numbers compare and divide exactly."""
+    if isinstance(node, Mapping):
+        return {name: _exact(item) for name, item in node.items()}
+    if isinstance(node, list | tuple):
+        return [_exact(item) for item in node]
+    return Decimal(repr(node)) if type(node) is float else node
+
+
+class _Json:
+    """One walk over a value: its JSON form, with numbers that compare exactly."""
+
+    __slots__ = ("nodes",)
+
+    def __init__(self) -> None:
+        self.nodes = 0
+
+    def form(self, value: Any, depth: int = 0) -> Any:
+        """Return the form.
+
+        Raises:
+            Unreadable: JSON has none for it.
+        """
+        self.nodes += 1
+        if self.nodes > NODES_MAX or depth > DEPTH_MAX:
+            raise Unreadable("the arguments are too large or too deep for a schema")
+        if value is None or type(value) in {bool, int, str}:
+            return value
+        if isinstance(value, Mapping):
+            if not all(type(name) is str for name in value):
+                raise Unreadable(f"a mapping has keys that are no texts: {shown(value)}")
+            return {name: self.form(item, depth + 1) for name, item in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+            return [self.form(item, depth + 1) for item in value]
+        return _number(value)
+
+
+def _number(value: Any) -> Decimal | int:
+    if type(value) is float and value - value == 0:
+        value = Decimal(repr(value))
+    if type(value) is Decimal and value.is_finite() and abs(value.adjusted()) <= DEPTH_MAX:
+        return int(value) if value == value.to_integral_value() else value
+    raise Unreadable(f"{shown(value)} ({type(value).__name__}) has no JSON form")

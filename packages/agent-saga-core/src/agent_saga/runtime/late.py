@@ -60,7 +60,7 @@ def _in_chain(live: LiveSaga, flight: Flight, values: dict[str, str], fields: di
             return False
         attempt = live.view.steps[flight.step].attempt
         ticket = live.emit(r.LateOutcome, values, step=flight.step, attempt=attempt, **fields)
-        live.landings += 1
+        live.landings += fields["state"] == "succeeded"
         live.land(flight)
     try:
         live.commit_now(ticket)

@@ -85,6 +85,19 @@ def test_a_forked_child_does_not_keep_its_dead_parent_alive(lab, tmp_path, child
         os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
+def test_the_marks_of_the_dead_go_away(lab):
+    """R-9: a process that closes the log removes the files of killed ones, and no others."""
+    room = lab.room()
+    for trip in ("one-", "two-"):
+        assert room.run("forward", crash_at=10, trip=trip, **TRIP) is None
+    owner = room.start("forward", trip="three-", stop_at=[10], **TRIP).stopped()
+    room.recover()
+    marks = [mark.name for mark in room.log_path.with_name("log.db-owners").iterdir() if mark.name[0] != "."]
+    assert [f"{owner.pid}"] == [mark.partition("-")[0] for mark in marks]
+    assert actions(room.recover()) == {"live"}
+    assert owner.go_on().wait()["ended"] == "normally"
+
+
 def test_a_child_that_dies_does_not_take_its_parent_along(lab, tmp_path):
     """R-5: the end of a forked child does not make its parent look dead."""
     room, pid = lab.room(), tmp_path / "child"

@@ -10,6 +10,7 @@ lock lives as long as the parent or such a child does: the rule errs on the side
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -52,11 +53,23 @@ class Owners:
         return self._token
 
     def give_back(self) -> None:
-        """Remove this process's file: it owns nothing any more."""
+        """Remove this process's file: it owns nothing any more. Those of dead processes go, too: missing means dead."""
         if self._token:
             (self.directory / self._token).unlink(missing_ok=True)
             os.close(self._fd)
             self._token, self._fd = "", -1
+            self._forget_the_dead()
+
+    def _forget_the_dead(self) -> None:
+        """Remove the files of dead processes, one per `kill -9`. Nothing depends on it, so nothing is raised."""
+        with contextlib.suppress(OSError):
+            for path in self.directory.iterdir():
+                if _TOKEN.fullmatch(path.name) is not None:
+                    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                    dead = DeadProcess(path, fd)
+                    if _try_lock(fd) and _is_at(fd, path):
+                        dead.forget()
+                    dead.close()
 
     def drop_after_fork(self) -> None:
         """In a forked child: forget the parent's mark without touching its lock."""

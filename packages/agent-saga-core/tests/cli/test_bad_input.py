@@ -23,10 +23,10 @@ def command(*words, code):
 def in_the_log(shop, *statements):
     """Change a log behind the program's back; its triggers are what keeps others from doing so."""
     with closing(sqlite3.connect(shop.log)) as connection, connection:
-        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
-        for name in names:
+        triggers = list(connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
+        for name, _ in triggers:
             connection.execute(f'DROP TRIGGER "{name}"')
-        for statement in statements:
+        for statement in (*statements, *(sql for _, sql in triggers)):
             connection.execute(statement)
 
 
@@ -152,6 +152,11 @@ def test_a_truncated_file_is_damage(shop):
         ("./broken.py", "import nothing_of_the_kind\n", "No module named 'nothing_of_the_kind'"),
         ("./broken.py", "raise SystemExit('bye')\n", "SystemExit: bye"),
         ("./broken.py", "raise ValueError('two\\nlines')\n", "two\\nlines"),
+        (
+            "./broken.py",
+            "import agent_saga as s\ns.AgentKit().declare('t', effect='odd')\n",
+            "DeclarationError: tool 't'",
+        ),
         ("./missing.py", "", "there is no such file"),
         ("missing.module", "", "No module named 'missing'; it was looked for in"),
         ("..", "", "--import .."),
@@ -199,9 +204,10 @@ def test_a_handler_that_does_not_fit_any_more_is_named(shop):
     (shop.folder / "newer.py").write_text(changed)
     told = shop.saga("recover", "--import", "./newer.py", code=1).stdout
     assert "loaded in version 2, the log asks for version 1" in told
-    (shop.folder / "other.py").write_text(
-        program.replace("def refund(charge_id: str)", "def refund(charge_id: str, by)")
+    other = program.replace("def refund(charge_id: str)", "def refund(charge: str)").replace(
+        "bind(charge_id", "bind(charge"
     )
+    (shop.folder / "other.py").write_text(other)
     assert "does not take the recorded arguments" in shop.saga("recover", "--import", "./other.py", code=1).stdout
 
 

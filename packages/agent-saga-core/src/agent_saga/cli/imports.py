@@ -68,14 +68,14 @@ def _configured(path: Path) -> list[str]:
 
 
 def _load(name: str) -> None:
-    is_file = name.endswith(".py") or "/" in name
+    file = Path(name) if name.endswith(".py") or "/" in name else None
+    if file is not None and not file.is_file():
+        raise UsageError(f"--import {visible(name, length_max=None)}: there is no such file ({file.resolve()})")
     try:
-        if is_file:
-            _load_file(Path(name))
-        else:
+        if file is None:
             importlib.import_module(name)
-    except UsageError:
-        raise
+        else:
+            _load_file(file)
     except (Exception, SystemExit) as error:
         raise UsageError(_why(name, error)) from error
 
@@ -83,8 +83,6 @@ def _load(name: str) -> None:
 def _load_file(path: Path) -> ModuleType:
     """Import a file under its own name, as if it were run from its folder; once, also when a module imported it."""
     place = path.resolve()
-    if not place.is_file():
-        raise UsageError(f"--import {visible(path, length_max=None)}: there is no such file ({place})")
     for known in list(sys.modules.values()):
         file = getattr(known, "__file__", None)
         if isinstance(file, str) and Path(file).name == place.name and Path(file).resolve() == place:
@@ -94,7 +92,7 @@ def _load_file(path: Path) -> ModuleType:
     name = place.stem if place.stem not in sys.modules else f"agent_saga_import_{place.stem}"
     spec = importlib.util.spec_from_file_location(name, place)
     if spec is None or spec.loader is None:
-        raise UsageError(f"--import {visible(path, length_max=None)}: this is no Python file")
+        raise ImportError("this is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 import crash_mutants
 from crash_world import World
 
-from agent_saga import AgentKit, Landed, NotLanded, SagaError, SagaSuspended, compensator, current_step
+from agent_saga import AgentKit, Landed, NotLanded, SagaError, SagaSuspended, Unknowable, compensator, current_step
 from agent_saga.errors import ForeignSaga
 from agent_saga.runtime.ops import drive
 from agent_saga.runtime.process import writer_for
@@ -31,6 +31,7 @@ class Out:
 
     world: World
     points: CrashPoints
+    mood = "up"
 
 
 class Planned(Exception):
@@ -59,6 +60,10 @@ def _undo(thing, key, change):
 def probe_by_key(key, kwargs):
     found = Out.world.by_key("do", key)
     return NotLanded() if found is None else Landed({"thing": found[0]})
+
+
+def probe_with_moods(key, kwargs):
+    return probe_by_key(key, kwargs) if Out.mood == "up" else Unknowable("the service is down")
 
 
 def is_gone(thing):
@@ -112,6 +117,7 @@ class Kind:
     takes_key: bool = False
     probe: object = None
     clean: bool = False
+    settle_s: float = 0.0
 
 
 KINDS = {
@@ -129,10 +135,25 @@ KINDS = {
 }
 
 
+@compensator("crash.failing", idempotent=True)
+def undo_failing(thing: str) -> None:
+    Out.world.attempt("undo", thing, "")
+    raise Planned(thing)
+
+
+ODD_KINDS = {
+    "moody": Kind(undo_idempotent.bind(thing="result.thing"), probe=probe_with_moods),
+    "slow": Kind(undo_idempotent.bind(thing="result.thing"), probe=probe_by_key, settle_s=3600.0),
+    "failing": Kind(undo_failing.bind(thing="result.thing"), probe=probe_by_key),
+}
+"""Kinds whose recovery takes more than one sweep; see test_leftovers.py."""
+
+
 def make_tool(kit, kind_name, *, is_async):
     """Return the tool `book` of a kind."""
-    kind = KINDS[kind_name]
+    kind = (KINDS | ODD_KINDS)[kind_name]
     options = {"effect": "compensable", "name": f"book.{kind_name}", "compensate": kind.compensate, "probe": kind.probe}
+    options["settle_s"] = kind.settle_s
     if is_async:
 
         async def book(thing: str) -> dict:
@@ -277,7 +298,7 @@ _CHILDREN = {"fork": _fork, "fork in C": _fork_in_c, "program": _program}
 def recover(job):
     """Sweep the log once, as `agent-saga recover` does; `unloaded` leaves out the probes that come with the tools."""
     kit = AgentKit(log="memory:")
-    for kind in KINDS if not job.get("unloaded") else ():
+    for kind in [*KINDS, *ODD_KINDS] if not job.get("unloaded") else ():
         make_tool(kit, kind, is_async=False)
     writer = writer_for(job["log"])
     watch_commits(writer, Out.points)
@@ -308,7 +329,7 @@ def run(job):
     """Do a job in this fresh process; the result also names the points that it reached."""
     if "mutant" in job:
         getattr(crash_mutants, job["mutant"])()
-    Out.world = World(job["world"])
+    Out.world, Out.mood = World(job["world"]), job.get("mood", "up")
     if "stop_at" in job:
         Out.points = CrashPoints(*job["stop_at"], crash=lambda: os.kill(os.getpid(), signal.SIGSTOP))
     else:

@@ -76,7 +76,10 @@ def damaged(shop):
     shop.run("die")
     older = shop.only_saga()
     shop.run("pack")
-    in_the_log(shop, f"UPDATE records SET body = replace(body, 'charge', 'chorge') WHERE saga = '{older}' AND n = 3")
+    in_the_log(
+        shop,
+        f"UPDATE records SET body = CAST(replace(body, 'charge', 'chorge') AS BLOB) WHERE saga = '{older}' AND n = 3",
+    )
     return shop, older
 
 

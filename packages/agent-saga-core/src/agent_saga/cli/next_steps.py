@@ -99,12 +99,18 @@ def _item(
         tool=step.tool,
         state="orphaned" if orphan else step.state.value,
         human=human,
-        reason=note or step_reason(step) or ("it has no compensation" if orphan else ""),
+        reason=note or _why(step, orphan=orphan),
         next_at=step.next_at,
         next=settle_command(step, command_line) if human else again,
         retry=again if human and step.state is StepState.COMPENSATION_FAILED else None,
         words=fitting_words(step) if human else {},
     )
+
+
+def _why(step: StepView, *, orphan: bool) -> str:
+    if step.settled_by is not None and not orphan:
+        return ""  # The reason is then the human's word, which does not say why the step is left.
+    return step_reason(step) or ("it has no compensation" if orphan else "")
 
 
 def fitting_words(step: StepView) -> dict[str, str]:

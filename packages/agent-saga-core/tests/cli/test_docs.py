@@ -60,7 +60,7 @@ def run_all(page, folder, environment):
 
 
 def settled(text, names):
-    """Return a text with everything that differs from run to run replaced; saga ids by the order of their appearance."""
+    """Return a text without what differs from run to run; saga ids are numbered as they appear."""
     text = SAGA_ID.sub(lambda found: names.setdefault(found.group(), f"SAGA{len(names)}"), text)
     for pattern, word in CHANGING:
         text = pattern.sub(word, text)

@@ -108,7 +108,7 @@ def _item(
 
 
 def _why(step: StepView, *, orphan: bool) -> str:
-    if step.settled_by is not None and not orphan:
+    if step.settled_by is not None and step.state is StepState.STANDING and not orphan:
         return ""  # The reason is then the human's word, which does not say why the step is left.
     return step_reason(step) or ("it has no compensation" if orphan else "")
 

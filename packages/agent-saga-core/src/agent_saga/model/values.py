@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -32,21 +32,23 @@ _dumps_sorted = msgspec.json.Encoder(order="sorted").encode
 _loads = msgspec.json.Decoder().decode
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """One encoded value.
 
     Attributes:
         text: compact JSON.
-        canonical: the same with sorted object keys; equal values have equal canonical texts.
         exact: decoding gives an equal value of the same type; else it may be shown, not replayed.
         opaque: the value has no stored form at all: only its type is known.
     """
 
     text: str
-    canonical: str
     exact: bool = True
     opaque: bool = False
+
+    @property
+    def canonical(self) -> str:
+        """The text with sorted object keys; equal values have equal canonical texts."""
+        return canonical_text(self.text)
 
 
 class _Unstorable(Exception):
@@ -56,12 +58,11 @@ class _Unstorable(Exception):
 class _Walk:
     """One walk over a value: turns it into JSON-able data and notes what was lost."""
 
-    __slots__ = ("exact", "mapping", "nodes", "opaque")
+    __slots__ = ("exact", "nodes", "opaque")
 
     def __init__(self) -> None:
         self.exact = True
         self.opaque = False
-        self.mapping = False
         self.nodes = 0
 
     def plain(self, value: Any, depth: int = 0) -> Any:
@@ -89,7 +90,6 @@ class _Walk:
         return {"$opaque": _type_name(value)}
 
     def mapping_of(self, value: Mapping[Any, Any], depth: int) -> Any:
-        self.mapping = True
         if all(type(key) is str and not key.startswith("$") and _is_utf8(key) for key in value):
             return {key: self.plain(item, depth + 1) for key, item in value.items()}
         return {"$dict": [[self.plain(key, depth + 1), self.plain(item, depth + 1)] for key, item in value.items()]}
@@ -192,6 +192,11 @@ def encode(value: object, *, limit_bytes: int = VALUE_BYTES_MAX) -> Encoded:
         limit_bytes: a longer encoding is replaced by `{"$digest": [sha256, bytes, type]}`.
     """
     kind = type(value)
+    if (kind is dict and _is_flat(value)) or (kind in _FLAT and _FLAT[kind](value)):
+        # Most arguments and results: nothing in them needs a form of its own, so nothing is walked twice.
+        text = _dumps(value)
+        if len(text) <= limit_bytes:
+            return Encoded(text.decode())
     if kind is str and len(cast("str", value)) > limit_bytes:
         return _digest(value, cast("str", value).encode("utf-8", "surrogatepass"))
     if kind in {bytes, bytearray} and len(cast("bytes", value)) > limit_bytes:
@@ -200,22 +205,37 @@ def encode(value: object, *, limit_bytes: int = VALUE_BYTES_MAX) -> Encoded:
     try:
         plain = walk.plain(value)
         text = _dumps(plain)
-    except (_Unstorable, RecursionError):
-        marker = _dumps({"$opaque": _type_name(value)}).decode()
-        return Encoded(marker, marker, exact=False, opaque=True)
-    except Exception:  # noqa: BLE001 - a value's own methods failed (iteration, str): the value has no stored form.
-        marker = _dumps({"$opaque": _type_name(value)}).decode()
-        return Encoded(marker, marker, exact=False, opaque=True)
+    except Exception:  # noqa: BLE001 - cyclic, too deep or wide, or its own methods failed: it has no stored form.
+        return Encoded(_dumps({"$opaque": _type_name(value)}).decode(), exact=False, opaque=True)
     if len(text) > limit_bytes:
         return _digest(value, _dumps_sorted(plain))
-    shown = text.decode()
-    canonical = _dumps_sorted(plain).decode() if walk.mapping else shown
-    return Encoded(shown, canonical, exact=walk.exact, opaque=walk.opaque)
+    return Encoded(text.decode(), walk.exact, walk.opaque)
+
+
+_FLAT: Final[dict[type, Callable[[Any], bool]]] = {
+    str: str.isascii,
+    int: lambda value: _INT_MIN <= value <= _INT_MAX,
+    bool: lambda _value: True,
+    type(None): lambda _value: True,
+    float: lambda value: value - value == 0.0,
+}
+"""Types that JSON has, and whether a value of one is spelled as JSON spells it."""
+
+
+def _is_flat(value: Any) -> bool:
+    """Tell whether a dict holds such values only, under plain keys."""
+    for key, item in value.items():
+        if type(key) is not str or not key.isascii() or key.startswith("$"):
+            return False
+        check = _FLAT.get(type(item))
+        if check is None or not check(item):
+            return False
+    return True
 
 
 def _digest(value: object, content: bytes) -> Encoded:
     text = _dumps({"$digest": [hashlib.sha256(content).hexdigest(), len(content), _type_name(value)]}).decode()
-    return Encoded(text, text, exact=False)
+    return Encoded(text, exact=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def encode_kwargs(declaration: Declaration, kwargs: Mapping[str, Any]) -> dict[s
         name = path.partition(".")[0]
         if name in encoded:
             marker = f'{{"$redacted":"{type(kwargs[name]).__module__}.{type(kwargs[name]).__qualname__}"}}'
-            encoded[name] = Encoded(marker, marker, exact=False, opaque=True)
+            encoded[name] = Encoded(marker, exact=False, opaque=True)
     return encoded
 
 

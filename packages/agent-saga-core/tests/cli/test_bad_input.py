@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from agent_saga.cli.app import cli
 
-READERS = [("sagas",), ("show", "x"), ("verify",), ("export",), ("recover",)]
+READERS = [("sagas",), ("show", "x"), ("verify",), ("export",), ("recover",), ("recover", "--watch")]
 SETTLE = ("settle", "x", "1", "--as", "accept", "--evidence", "e", "--by", "me")
 
 
@@ -30,7 +30,7 @@ def in_the_log(shop, *statements):
             connection.execute(statement)
 
 
-@pytest.fixture(params=[*READERS, SETTLE], ids=lambda words: words[0])
+@pytest.fixture(params=[*READERS, SETTLE], ids=" ".join)
 def words(request):
     return request.param
 
@@ -221,6 +221,7 @@ def test_a_log_of_a_newer_format_is_exit_3(shop):
     assert "log format 2" in shop.saga("verify", code=3).stderr
 
 
+@pytest.mark.slow
 def test_a_locked_log_is_exit_3(shop):
     """Another program that holds the file is waited for, then named."""
     shop.run("ok")
@@ -258,3 +259,18 @@ def test_copies_of_a_log_are_read_without_its_process(shop, tmp_path_factory):
         if file.is_file():
             shutil.copy(file, folder)
     assert "its process is dead" in shop.saga("show", "order-die", "--log", folder / "agent-saga.db").stdout
+
+
+def test_a_full_disk_stops_recovery_before_its_effects(shop):
+    """A log that takes no more records: exit 1, nothing compensated unlogged; with space again it is finished once."""
+    shop.run("die")
+    blocks = shop.log.with_name("agent-saga.db-wal").stat().st_size // 512 + 1
+    limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({blocks * 512}, r.RLIM_INFINITY)); "
+    program = f"{limit}from agent_saga.cli import main; main()"
+    done = shop.process("-c", program, "recover", "--import", "shop")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "a commit to the log" in done.stderr
+    assert shop.world() == ["charge", "launch"]
+    shop.recover()
+    assert shop.world() == ["charge", "launch", "stop", "refund"]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agent_saga.cli.app import COMMANDS, cli
 
 PAGE = Path(__file__).parents[4] / "docs" / "cli.md"
@@ -67,6 +69,7 @@ def settled(text, names):
     return text
 
 
+@pytest.mark.slow
 def test_the_page_shows_real_output(shop):
     """Each command of the page prints what the page says."""
     shop.environment["LOGNAME"] = "anna"

@@ -105,13 +105,15 @@ def skeletons(text: str, *, wild: bool = False) -> frozenset[str]:
 
 def _skeleton(text: str, *, ambiguous: str, space: str, wild: bool) -> str:
     shown = []
-    for char in _decomposed(text):
+    apart = _decomposed(text)
+    mixed = any(char.isascii() and char.isalpha() for char in apart)
+    for char in apart:
         if wild and char in "*?[]":
             shown.append(char)
         elif char in _AMBIGUOUS or LOOKS_LIKE.get(char) == "1":
             shown.append(ambiguous)
         else:
-            shown.append(_shape(char, space))
+            shown.append(_shape(char, space, mixed=mixed))
     folded = "".join(shown)
     return folded if wild else re.sub(f"{_UNKNOWN}+", _UNKNOWN, _joined(folded))
 
@@ -123,7 +125,8 @@ def _joined(text: str) -> str:
 
 def _decomposed(text: str) -> str:
     """Return compatibility forms taken apart, without accents and without what is not seen."""
-    apart = unicodedata.normalize("NFKD", text)
+    # Before NFKD too: it turns some look-alikes into letters that look like nothing (the lunate sigma).
+    apart = unicodedata.normalize("NFKD", "".join(LOOKS_LIKE.get(char, char) for char in text))
     return "".join(char for char in apart if not unicodedata.combining(char) and not _is_invisible(char))
 
 
@@ -137,7 +140,7 @@ def _is_invisible(char: str) -> bool:
     return category in {"Cf", "Mn", "Me", "Cs", "Cn", "Co"} or (category == "Cc" and not char.isspace())
 
 
-def _shape(char: str, space: str) -> str:
+def _shape(char: str, space: str, *, mixed: bool) -> str:
     if char.isspace() or unicodedata.category(char) == "Zs":
         return space
     if char in _JOINTS or unicodedata.category(char) in {"Pd", "Pc"}:
@@ -152,16 +155,23 @@ def _shape(char: str, space: str) -> str:
         shape = LOOKS_LIKE.get(folded, folded)
     if shape.isascii():
         return {"0": "o", "-": "_"}.get(shape, shape)
-    # A script of its own (Chinese, Japanese, Korean) imitates no Latin letter.
-    return shape if unicodedata.east_asian_width(char) == "W" and char.isalpha() else _unknown(shape)
+    return shape if _is_of_its_own(shape, mixed=mixed) else _UNKNOWN
 
 
-def _unknown(shape: str) -> str:
-    return shape if shape.isalpha() and unicodedata.name(shape[0], "").startswith(_OWN_SCRIPTS) else _UNKNOWN
+_WHOLE_SCRIPTS: Final = ("CYRILLIC", "GREEK", "ARMENIAN", "HEBREW", "ARABIC", "DEVANAGARI", "THAI")
 
 
-_OWN_SCRIPTS: Final = ("CYRILLIC SMALL", "GREEK SMALL", "HEBREW", "ARABIC", "DEVANAGARI", "THAI")
-"""Letters of these scripts that UTS 39 does not list as look-alikes are taken for themselves."""
+def _is_of_its_own(char: str, *, mixed: bool) -> bool:
+    """Tell whether a letter without a look-alike is taken for itself.
+
+    Chinese, Japanese and Korean letters always are; those of smaller scripts where there are no ASCII letters beside
+    them, since a single one among those is there to be read as one of them.
+    """
+    if not char.isalpha():
+        return False
+    if unicodedata.east_asian_width(char[0]) == "W":
+        return True
+    return not mixed and unicodedata.name(char[0], "").startswith(_WHOLE_SCRIPTS)
 
 
 # -- patterns against skeletons ------------------------------------------------------------------------------------

@@ -101,14 +101,25 @@ def _paths_overlap(doomed: str, needed: str) -> bool:
     if not is_pattern(doomed):
         return _is_within(_file(doomed), place) or _is_within(place, _file(doomed))
     fixed = doomed[: min(doomed.find(char) for char in "*?[" if char in doomed)].rpartition("/")[0]
-    pattern = posixpath.join(_file(fixed or ("/" if doomed.startswith("/") else ".")), doomed[len(fixed) :].lstrip("/"))
+    root = _file(fixed or ("/" if doomed.startswith("/") else "."))
+    return _pattern_reaches(posixpath.join(root, doomed[len(fixed) :].lstrip("/").casefold()), place)
+
+
+def _pattern_reaches(pattern: str, place: str) -> bool:
+    """Tell whether a pattern may match the place, a folder above it or something in it."""
     above = place
-    while True:
-        if fnmatch.fnmatchcase(above, pattern.casefold()):
+    while True:  # As a whole: a `*` of some tools stands for more than one folder.
+        if fnmatch.fnmatchcase(above, pattern):
             return True
         if above == posixpath.dirname(above):
-            return _is_within(_file(fixed or "."), place)
+            break
         above = posixpath.dirname(above)
+    for part, name in zip(pattern.split("/"), place.split("/"), strict=False):  # Folder by folder, as a shell does.
+        if part == "**":
+            return True
+        if not fnmatch.fnmatchcase(name, part):
+            return False
+    return True
 
 
 def _file(text: str) -> str:

@@ -22,6 +22,7 @@ _NUMBER: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?
 _IS_NUMBER: Final = re.compile(_NUMBER)
 _IS_QUANTITY: Final = re.compile(rf"({_NUMBER}) ?([^\W\d_]+|%)")
 _SHOWN_MAX: Final = 60
+_WILDCARDS: Final = frozenset({"*", "**"})
 
 
 class Unreadable(Exception):
@@ -69,7 +70,7 @@ def at_path(kwargs: Mapping[str, Any], parts: tuple[str, ...]) -> list[Any]:
     """
     node: Any = kwargs
     for part in parts:  # The plain case, without wildcards and in plain mappings.
-        if type(node) is not dict or part not in node:
+        if type(node) is not dict or part not in node or part in _WILDCARDS:
             break
         node = node[part]
     else:

@@ -252,12 +252,13 @@ class SagaSuspended(BaseException):
 
     Attributes:
         saga_id: resume it with the same key, or by this id.
+        approval: the request that waits for a decision, or empty.
     """
 
     effect: ClassVar[EffectState] = "none"
     retry: ClassVar[Retry] = "safe"
     code: ClassVar[str] = "AS-0700"
 
-    def __init__(self, message: str, *, saga_id: str = "") -> None:
+    def __init__(self, message: str, *, saga_id: str = "", approval: str = "") -> None:
         super().__init__(message)
-        self.saga_id = saga_id
+        self.saga_id, self.approval = saga_id, approval

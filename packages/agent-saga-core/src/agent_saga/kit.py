@@ -6,7 +6,7 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
-from agent_saga.errors import DeclarationError, UndeclaredTool
+from agent_saga.errors import DeclarationError
 from agent_saga.guarantees import manifest
 from agent_saga.runtime.declaration import Declarations, make_declaration, name_of
 from agent_saga.runtime.gate import IrreversibleAsks, check_approver
@@ -197,13 +197,7 @@ class AgentKit:
         Raises:
             UndeclaredTool: some are not; the message lists all of them, in a block to paste.
         """
-        missing = sorted({name for name in names if self.declarations.find(name) is None})
-        if missing:
-            lines = "\n".join(f"kit.declare({name!r}, effect=...)" for name in missing)
-            raise UndeclaredTool(
-                f"{len(missing)} tools are not declared. Decide what each of them does (read_only, reversible, "
-                f"compensable, irreversible) and add:\n{lines}"
-            )
+        self.declarations.require(names)
 
     # -- sagas --------------------------------------------------------------------------------------------------
 

@@ -176,6 +176,7 @@ def _wait(saga: Saga, known: ApprovalView, proposed: ProposedCall, question: Ask
                 f"saga {live.id!r} waits for an approval of {proposed.tool!r} ({request.reason}); nothing happened. "
                 f"Decide with `{how}`, then open the saga again by its key",
                 saga_id=live.id,
+                approval=known.id,
             )
         if saga.environment.approver != "log":
             raise GateRefused(

@@ -8,7 +8,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from agent_saga.errors import DeclarationError
+from agent_saga.errors import DeclarationError, UndeclaredTool
 from agent_saga.model import paths
 from agent_saga.model.effects import Effect
 from agent_saga.model.records import Recipe
@@ -157,6 +157,23 @@ def _check_against(declaration: Declaration, fn: Callable[..., Any]) -> None:
         declaration.key_param = KEY_PARAM
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
+    _check_names(declaration, parameters)
+
+
+def adopt_parameters(declaration: Declaration, parameters: Iterable[str]) -> None:
+    """Check a declaration by name alone against the parameters of the tool that a framework owns.
+
+    Raises:
+        DeclarationError: it names parameters that the tool does not have.
+    """
+    names = dict.fromkeys(parameters)
+    if declaration.key_param is None and KEY_PARAM in names:
+        declaration.key_param = KEY_PARAM
+    if declaration.source is None:
+        _check_names(declaration, names)
+
+
+def _check_names(declaration: Declaration, parameters: Mapping[str, object]) -> None:
     wanted = {declaration.key_param} if declaration.key_param else set()
     wanted.update(declaration.identity or ())
     wanted.update(path.partition(".")[0] for path in declaration.redact)
@@ -231,6 +248,20 @@ class Declarations:
         if known is None and any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read_only):
             known = self._by_name[name] = Declaration(name=name, effect=Effect.READ_ONLY)
         return known
+
+    def require(self, names: Iterable[str]) -> None:
+        """Check that all these tools are declared.
+
+        Raises:
+            UndeclaredTool: some are not; the message lists all of them, in a block to paste.
+        """
+        missing = sorted({name for name in names if self.find(name) is None})
+        if missing:
+            lines = "\n".join(f"kit.declare({name!r}, effect=...)" for name in missing)
+            raise UndeclaredTool(
+                f"{len(missing)} tools are not declared. Decide what each of them does (read_only, reversible, "
+                f"compensable, irreversible) and add:\n{lines}"
+            )
 
     def names(self) -> list[str]:
         """Return the names of the declared tools."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent_saga.errors import UndeclaredTool
+from agent_saga.errors import UndeclaredTool, UsageError
 from agent_saga.kit import AgentKit as AgentKit
 from agent_saga.kit import default_kit as default_kit
 from agent_saga.model.records import fields_of
 from agent_saga.model.values import decode
+from agent_saga.runtime import declaration as declare
+from agent_saga.runtime import operators
 from agent_saga.runtime.current import current_saga_var
-from agent_saga.runtime.declaration import Declaration
+from agent_saga.runtime.declaration import Declaration, Declarations
 from agent_saga.runtime.ops import Call, adrive, drive
 from agent_saga.runtime.saga import Saga
 from agent_saga.runtime.step import ToolCall, perform
@@ -23,7 +26,18 @@ from agent_saga.store.reader import checked_records
 
 R = TypeVar("R")
 
-__all__ = ["AdapterInfo", "AgentKit", "aguard", "default_kit", "guard", "read_records"]
+__all__ = [
+    "AdapterInfo",
+    "AgentKit",
+    "adopt_parameters",
+    "aguard",
+    "claim",
+    "decide_approval",
+    "default_kit",
+    "guard",
+    "read_records",
+    "require_declared",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +131,85 @@ async def aguard(
         return await call(_with_key(declaration, given, key))
     tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
     return await adrive(perform(saga, tool_call))
+
+
+def require_declared(names: Iterable[str], kit: AgentKit | None = None) -> None:
+    """Check that all these tools are declared: in `kit`, else in the current saga's kit, else in the default kit.
+
+    Raises:
+        UndeclaredTool: some are not; the message lists all of them, in a block to paste.
+    """
+    _declarations(kit).require(names)
+
+
+def adopt_parameters(name: str, parameters: Iterable[str], kit: AgentKit | None = None) -> str | None:
+    """Tell a tool's declaration which parameters the framework's tool has; adapters do so when they are set up.
+
+    Args:
+        name: the tool.
+        parameters: all that it takes, also those that no model sees.
+        kit: as for `require_declared`.
+
+    Returns:
+        The parameter that receives the idempotency key, to be hidden from models; None where there is none.
+
+    Raises:
+        DeclarationError: the declaration names parameters that the tool does not have.
+    """
+    declaration = _declarations(kit).find(name)
+    if declaration is None:
+        return None
+    declare.adopt_parameters(declaration, parameters)
+    return declaration.key_param
+
+
+def claim(call_ids: Iterable[str], *, adapter: str, scope: str) -> None:
+    """Say that a resumed run has the results of these calls, so that it will not make them again.
+
+    A framework that resumes from a checkpoint of its own goes on behind its finished calls. Without this they would
+    look like calls that the resumed run left out (`SagaDiverged`). Does nothing where no saga was resumed.
+
+    Args:
+        call_ids: from the framework's own record of the run; each claims one step.
+        adapter: the adapter's name.
+        scope: how the scopes begin in which the ids are meant.
+    """
+    saga = current_saga_var.get()
+    if saga is None or not saga.live.unclaimed:
+        return
+    live, ids = saga.live, Counter(call_ids)
+    with live.lock:
+        for no in sorted(live.unclaimed):
+            step = live.view.steps[no]
+            known = step.adapter == adapter and (step.call_scope or "").startswith(scope)
+            if known and step.call_id is not None and ids[step.call_id] > 0:
+                ids[step.call_id] -= 1
+                live.unclaimed.discard(no)
+
+
+def decide_approval(approval: str, *, approved: bool, by: str, note: str = "") -> None:
+    """Record somebody's word, given through the framework's own pause, on a request of the current saga.
+
+    Args:
+        approval: `SagaSuspended.approval`.
+        approved: whether the call may run.
+        by: who says so.
+        note: why, shown with a rejection.
+
+    Raises:
+        UsageError: there is no saga here, or the request is decided, expired or needs a signature; nothing changed.
+    """
+    saga = current_saga_var.get()
+    if saga is None:
+        raise UsageError(f"approval {approval!r} cannot be decided here: there is no saga")
+    operators.decide_approval(saga.live.writer, approval, "approved" if approved else "rejected", by=by, note=note)
+
+
+def _declarations(kit: AgentKit | None) -> Declarations:
+    saga = current_saga_var.get()
+    if kit is not None or saga is None:
+        return (kit or default_kit()).declarations
+    return saga.environment.declarations
 
 
 def _check_bare(name: str, kit: AgentKit | None) -> None:

@@ -15,7 +15,7 @@ from agent_saga.store.open import open_log
 class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.writers: dict[str, Writer] = {}
+        self.writers: dict[object, Writer] = {}
         self.executor: concurrent.futures.Executor | None = None
         self.inherited: list[object] = []
 
@@ -29,21 +29,23 @@ _process: Final = _Process()
 os.register_at_fork(after_in_child=_process.forget)
 
 
-def writer_for(url: str, *, allow_fs: bool = False) -> Writer:
+def writer_for(url: str, *, allow_fs: bool = False, owner: object = None) -> Writer:
     """Return this process's writer for a log; kits that name one log share it.
 
     Args:
-        url: a path or `memory:` (each call with `memory:` makes a new log) or the URL of another store.
+        url: a path or `memory:` or the URL of another store.
         allow_fs: accept a network or shared file system.
+        owner: whose `memory:` log it is: each owner has its own, and None makes a new one. It is hashed by identity.
     """
     with _process.lock:
         if _process.executor is None:
             _process.executor = concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="agent-saga-commit")
-        place = url if "://" in url or url == "memory:" else os.path.realpath(url)
+        place: object = url if "://" in url else os.path.realpath(url)
+        if url == "memory:":
+            place = object() if owner is None else owner
         writer = _process.writers.get(place)
-        if writer is None or url == "memory:":
-            writer = Writer(open_log(url, create=True, allow_fs=allow_fs), _process.executor)
-            _process.writers[place if url != "memory:" else f"memory:{id(writer)}"] = writer
+        if writer is None:
+            writer = _process.writers[place] = Writer(open_log(url, create=True, allow_fs=allow_fs), _process.executor)
         return writer
 
 

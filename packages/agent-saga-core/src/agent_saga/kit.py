@@ -13,6 +13,7 @@ from agent_saga.runtime.gate import IrreversibleAsks, check_approver
 from agent_saga.runtime.opening import Opening
 from agent_saga.runtime.process import drop_writer, writer_for
 from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compensator, register_function
+from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.runtime.saga import Limits
 from agent_saga.runtime.scope import ScopeEnvironment, Transaction
 from agent_saga.runtime.tool import make_wrapper
@@ -74,6 +75,10 @@ class AgentKit:
 
     def writer(self) -> Writer:
         """Return this process's writer for the kit's log. For packages that extend agent-saga."""
+        beside = rehearsal()
+        lent = None if beside is None else beside.writer(self, self._log)
+        if lent is not None:
+            return lent
         if self._writer is None or self._writer_pid != os.getpid():
             self._writer, self._writer_pid = writer_for(self._log, allow_fs=self._allow_fs), os.getpid()
         return self._writer

@@ -18,6 +18,7 @@ from agent_saga.runtime.classify import is_in_doubt
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.ops import Invoke, Sleep
 from agent_saga.runtime.registry import check_kwargs, compensator_for, function_for
+from agent_saga.runtime.rehearsal import rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from agent_saga.model.records import Recipe
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.ops import Op
-    from agent_saga.runtime.registry import Compensator
 
 ATTEMPTS_AT_ONCE: Final = 3
 """Attempts within one rollback or one sweep; later sweeps go on."""
@@ -141,7 +141,7 @@ def _attempt(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, An
         generation=step.generation,
     )
     yield from live.committed(ticket)
-    outcome = yield from _run(handler, bound, recipe, budget)
+    outcome = yield from _run(live, step, Invoke(handler.fn, bound, recipe.timeout_s, limit_s=max(budget.left_s, 1.0)))
     if outcome["state"] in {"compensated", "already_done"}:
         outcome |= yield from _read_back(live, step, recipe)
     if outcome["state"] == "failed":
@@ -184,12 +184,11 @@ def _bind_from_intent(step: StepView, recipe: Recipe) -> dict[str, str]:
     return texts
 
 
-def _run(
-    handler: Compensator[..., Any], kwargs: dict[str, Any], recipe: Recipe, budget: Budget
-) -> Generator[Op, Any, dict[str, Any]]:
+def _run(live: LiveSaga, step: StepView, operation: Invoke) -> Generator[Op, Any, dict[str, Any]]:
     """Run one attempt and return the fields of its outcome. Only cancellation of the process itself gets through."""
+    beside = rehearsal()
     try:
-        result = yield Invoke(handler.fn, kwargs, recipe.timeout_s, limit_s=max(budget.left_s, 1.0))
+        result = (yield operation) if beside is None else (yield from beside.compensation(live, step, operation))
     except Conflict as error:
         return {"state": "conflict", "reason": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever a compensator raises is recorded and judged.

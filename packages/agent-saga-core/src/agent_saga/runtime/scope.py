@@ -15,6 +15,7 @@ from agent_saga.runtime import ending
 from agent_saga.runtime.current import current_saga_var
 from agent_saga.runtime.opening import open_saga
 from agent_saga.runtime.ops import adrive, drive, has_running_loop, is_async, start_on_own_loop
+from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.runtime.saga import Saga
 
 if TYPE_CHECKING:
@@ -103,12 +104,12 @@ class Transaction:
     def __enter__(self) -> Saga:
         """Open the saga. See `AgentKit.transaction`."""
         self._sync = True
-        return self._entered(drive(self._open()))
+        return self._entered(drive(_opened(self._open())))
 
     async def __aenter__(self) -> Saga:
         """Open the saga. See `AgentKit.transaction`."""
         self._sync = False
-        return self._entered(await adrive(self._open()))
+        return self._entered(await adrive(_opened(self._open())))
 
     def _open(self) -> Generator[Op, Any, Saga]:
         if self._saga is not None:
@@ -176,7 +177,7 @@ class Transaction:
         if saga is None:
             return
         try:
-            drive(ending.end(saga, error))
+            drive(_ended(saga, error))
         except BaseException:
             ending.release_if_open(saga, "its scope could not be ended")
             raise
@@ -195,7 +196,7 @@ class Transaction:
             start_on_own_loop(_end_elsewhere(saga, error, self._done))
             return
         try:
-            await _shielded(ending.end(saga, error))
+            await _shielded(_ended(saga, error))
         except BaseException:
             ending.release_if_open(saga, "its scope could not be ended")
             raise
@@ -262,9 +263,26 @@ def scope_number(live: LiveSaga, parent: int, name: str) -> int:
         return number
 
 
+def _opened(opening: Generator[Op, Any, Saga]) -> Generator[Op, Any, Saga]:
+    saga = yield from opening
+    beside = rehearsal()
+    if beside is not None:
+        yield from beside.opened(saga)
+    return saga
+
+
+def _ended(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
+    beside = rehearsal()
+    try:
+        yield from ending.end(saga, error)
+    finally:
+        if beside is not None:
+            yield from beside.ended(saga)
+
+
 async def _end_elsewhere(saga: Saga, error: BaseException, done: Callable[[Saga], None]) -> None:
     try:
-        await adrive(ending.end(saga, error))
+        await adrive(_ended(saga, error))
     except Exception as failure:  # noqa: BLE001 - nobody waits; the log and the report say what is true.
         warnings.warn(f"saga {saga.id!r}: {failure}", RuntimeWarning, stacklevel=2)
         ending.release_if_open(saga, "its scope could not be ended")

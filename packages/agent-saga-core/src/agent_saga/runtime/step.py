@@ -26,6 +26,7 @@ from agent_saga.runtime.interrupts import InterruptsHeld
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep
 from agent_saga.runtime.registry import Binding
+from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.store.port import Refused
 
 if TYPE_CHECKING:
@@ -159,14 +160,21 @@ def _attempt(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed)
         raise
     operation = call.run(step.key if call.declaration.key_param else None)
     token = current_step_var.set(current_of(saga, call, step))
+    beside = rehearsal()
     try:
-        result = yield operation
+        if beside is None:
+            result = yield operation
+        else:
+            result = yield from beside.call(saga, call.declaration, step, operation)
     except BaseException as error:
         _raised(saga, call, flight, error, operation)
         raise
     finally:
         _reset(token)
-    return (yield from _returned(saga, call, flight, result))
+    result = yield from _returned(saga, call, flight, result)
+    if beside is not None:
+        yield from beside.recorded(saga, step)
+    return result
 
 
 def _intent_committed(
@@ -480,8 +488,12 @@ def watch(saga: Saga, call: ToolCall, flight: Flight, running: Future[Any]) -> N
 
 def _read(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     """Run a call without effects: one record, for which nobody waits."""
+    beside, operation = rehearsal(), call.run(None)
     try:
-        result = yield call.run(None)
+        if beside is None:
+            result = yield operation
+        else:
+            result = yield from beside.call(saga, call.declaration, None, operation)
     except BaseException as error:
         _record_read(saga, call, {"error": _error_text(error)}, state="failed", error=type(error).__name__)
         if call.is_pause is not None and call.is_pause(error):

@@ -1,10 +1,12 @@
 """Ctrl-C, as a real signal, held back where half a change would be worse than none. Rule ids: I-n."""
 
 import signal
+import threading
 
 import pytest
 
-from agent_saga.runtime.interrupts import InterruptsHeld
+from agent_saga.runtime.interrupts import InterruptsHeld, QuietLock
+from agent_saga.runtime.ops import in_thread
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +53,42 @@ def test_an_error_inside_comes_with_the_interrupt():
         signal.raise_signal(signal.SIGINT)
         raise ValueError
     assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_what_is_done_under_a_quiet_lock_is_done_whole():
+    """I-5: the lock of a saga holds interrupts back, also when it is taken again inside."""
+    lock, done = QuietLock(), []
+    with pytest.raises(KeyboardInterrupt), lock:
+        with lock:
+            signal.raise_signal(signal.SIGINT)
+        done.append("all of it")
+    assert done == ["all of it"]
+    with lock:
+        done.append("free again")
+
+
+def test_other_threads_only_lock():
+    """I-6: a thread that holds the lock does not keep an interrupt from the main one."""
+    lock, held, go = QuietLock(), threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            held.set()
+            go.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    go.set()
+    thread.join()
+
+
+def test_a_call_that_is_given_up_still_lands():
+    """I-7: giving up the wait for a call in a thread does not take its answer's place away."""
+    go = threading.Event()
+    future = in_thread(lambda: go.wait(10))
+    assert not future.cancel()
+    go.set()
+    assert future.result(10)

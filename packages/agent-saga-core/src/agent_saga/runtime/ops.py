@@ -246,6 +246,7 @@ def in_thread(fn: Callable[[], T]) -> concurrent.futures.Future[T]:
     A pool would let a tool that hangs starve all others, and would join it at exit.
     """
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()  # Who gives up waiting cannot cancel it: the thread runs on, and sets it.
     context = contextvars.copy_context()
 
     def run() -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 LATE_BUDGET_S: Final = 60.0
 CLAIM_TRIES: Final = 20
+BUSY_S: Final = 0.05
+"""The first wait for a saga that another process works on; each later one is longer by as much."""
 _tasks: set[asyncio.Task[None]] = set()
 
 
@@ -64,8 +66,8 @@ def _in_chain(live: LiveSaga, flight: Flight, values: dict[str, str], fields: di
         live.land(flight)
     try:
         live.commit_now(ticket)
-    except OwnerReplaced:
-        return not released
+    except OwnerReplaced:  # What landed is known here only: the new owner is told by a claim or an amendment.
+        return False
     except LogFailed as error:
         _warn(live, flight.step, error)
     return True
@@ -89,11 +91,12 @@ def _warn_text(message: str) -> None:
 
 
 def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str, Any]) -> Generator[Op, Any, None]:
-    """The saga has ended: claim it again, or amend it when it is sealed."""
+    """The saga has ended, or its new owner is at it: claim it again when it is free, or amend it when it is sealed."""
     for tried in range(CLAIM_TRIES):
         again = _reopened(live)
         if again is None:
-            return
+            yield Sleep(BUSY_S * (tried + 1))
+            continue
         again.binders.update(live.binders)
         again.bound_objects.update(live.bound_objects)
         step = again.view.steps[no]
@@ -101,7 +104,7 @@ def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str
         try:
             yield from again.committed(ticket)
         except OwnerReplaced:  # A recoverer was faster; look again.
-            yield Sleep(0.05 * (tried + 1))
+            yield Sleep(BUSY_S * (tried + 1))
             continue
         budget = Budget.of(LATE_BUDGET_S)
         if isinstance(again, Amendment):
@@ -110,7 +113,10 @@ def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str
         else:
             yield from finish_leftovers(again, budget)
         return
-    _warn_text(f"saga {live.view.id!r}, step {no}: a late outcome found the saga busy; the step stays in doubt")
+    _warn_text(
+        f"saga {live.view.id!r}, step {no}: its answer ({fields['state']}) came when another process owned the saga, and "
+        "could not be recorded: look at it when that process is done, agent-saga show"
+    )
 
 
 def _reopened(live: LiveSaga) -> LiveSaga | None:

@@ -363,8 +363,11 @@ def record_success(
         fields["exact"] = False
     ticket = _record_outcome(saga, flight, values, fields, partial=partial)
     # A failure is kept in the writer and in the saga: no further effect starts, and the scope raises it.
-    with contextlib.suppress(LogFailed, OwnerReplaced):
-        yield from live.committed(ticket)
+    with contextlib.suppress(LogFailed):
+        try:
+            yield from live.committed(ticket)
+        except OwnerReplaced:  # The new owner may count the step as absent: it must hear that it landed.
+            late.arrive(saga, flight, values, fields)
     return problem
 
 

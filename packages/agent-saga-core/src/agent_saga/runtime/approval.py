@@ -15,7 +15,7 @@ from agent_saga.runtime.ops import Invoke, Sleep
 from agent_saga.runtime.signatures import valid_principals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 
     from agent_saga.model.call import ProposedCall
     from agent_saga.model.effects import Ask
@@ -49,8 +49,18 @@ def call_digest(request: r.ApprovalRequested, kwargs: Mapping[str, str], nonce: 
     return digest.hexdigest()
 
 
-def ask(saga: Saga, call: ToolCall, proposed: ProposedCall, policy: str, question: Ask) -> Generator[Op, Any, str]:
+def ask(
+    saga: Saga, call: ToolCall, proposed: ProposedCall, policy: str, question: Ask, *, taken: Collection[str] = ()
+) -> Generator[Op, Any, str]:
     """Return the id of an approval that is good for this call.
+
+    Args:
+        saga: the saga of the call.
+        call: the call.
+        proposed: the same as approvers see it.
+        policy: the name of the policy that asks.
+        question: what it asks.
+        taken: approvals that answer other questions about this call already; each answers one.
 
     Raises:
         GateRefused: rejected, expired, withdrawn, or nobody can be asked; nothing happened.
@@ -58,7 +68,7 @@ def ask(saga: Saga, call: ToolCall, proposed: ProposedCall, policy: str, questio
     """
     live, approver = saga.live, saga.environment.approver
     yield from _refuse_unstorable(saga, call, policy, question)
-    known = _known(live, call, proposed, policy)
+    known = _known(live, call, proposed, policy, question=question, taken=taken)
     if known is None:
         known = _request(live, call, proposed, policy, question)
     if callable(approver) and known.state == "pending":
@@ -83,8 +93,24 @@ def _refuse_unstorable(saga: Saga, call: ToolCall, policy: str, question: Ask) -
         )
 
 
-def _known(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str) -> ApprovalView | None:
-    """Return the request for this very call that is still of use, or was rejected."""
+def _known(
+    live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str, *, question: Ask, taken: Collection[str]
+) -> ApprovalView | None:
+    """Return the request for this very call and question that is still of use, or was rejected.
+
+    Two policies of one kind may both ask about a call. A reason may change with time, so it only comes first.
+    """
+    found = [
+        known
+        for known in _usable(live, call, proposed, policy)
+        if known.id not in taken and (known.request.quorum, known.request.signed) == (question.quorum, question.signed)
+    ]
+    same = [known for known in found if known.request.reason == question.reason]
+    return next(iter(same or found), None)
+
+
+def _usable(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str) -> Iterator[ApprovalView]:
+    """Yield the requests of a policy for this very call that are of use, or were rejected; the last one first."""
     gate = live.view.gate
     texts = _texts(call)
     now_ns = clock().time_ns()
@@ -94,8 +120,7 @@ def _known(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str) 
             continue
         waiting = known.state in {"pending", "approved"} and request.expires_at > now_ns
         if (waiting or known.state == "rejected") and call_digest(request, texts, known.nonce) == request.digest:
-            return known
-    return None
+            yield known
 
 
 def _texts(call: ToolCall) -> dict[str, str]:

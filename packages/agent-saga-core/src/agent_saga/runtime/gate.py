@@ -44,6 +44,12 @@ NOTHING_ASKED = Passed()
 class IrreversibleAsks:
     """The default rule: a call whose effect has no inverse needs somebody's word."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IrreversibleAsks)  # The same rule in every kit.
+
+    def __hash__(self) -> int:
+        return hash(IrreversibleAsks)
+
     def decide(self, call: ProposedCall, saga: SagaFacts) -> Decision:
         """See Policy.decide."""
         if call.effect is Effect.IRREVERSIBLE:
@@ -77,9 +83,9 @@ def pass_gate(saga: Saga, call: ToolCall, proposed: ProposedCall) -> Generator[O
     held = yield from resources.wanted(saga, call)
     if not questions and not requires and not held:
         return NOTHING_ASKED
-    approvals = []
+    approvals: list[str] = []
     for name, question in questions:
-        approvals.append((yield from approval.ask(saga, call, proposed, name, question)))
+        approvals.append((yield from approval.ask(saga, call, proposed, name, question, taken=approvals)))
     now_ns = clock().time_ns()
     requires.extend(Approved(approval=known, now_ns=now_ns) for known in approvals)
     requires.extend(resources.requirement(live, held))

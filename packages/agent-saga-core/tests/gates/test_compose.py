@@ -163,8 +163,8 @@ def test_an_amount_and_a_question_together_are_refused_not_dropped():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: all_of(),
-        lambda: first_of(),
+        all_of,
+        first_of,
         lambda: all_of(AllowTools),
         lambda: first_of("allow"),
         lambda: first_of(AllowTools("x"), otherwise="maybe"),

@@ -80,6 +80,11 @@ async def async_raising(proposed):
     raise KeyError("x")
 
 
+def later(proposed):
+    """Return an awaitable, though it is no async function itself."""
+    return async_raising(proposed)
+
+
 @pytest.mark.parametrize(
     ("verifier", "why"),
     [
@@ -92,7 +97,7 @@ async def async_raising(proposed):
         (lambda proposed: "yes", "returned 'yes'"),
         (lambda proposed: None, "returned None"),
         (lambda proposed: Truthy(), "returned"),
-        (lambda proposed: async_raising(proposed), "KeyError"),
+        (later, "KeyError"),
     ],
     ids=["no", "raises", "exits", "raises async", "hangs", "1", "text", "None", "truthy", "lambda of async"],
 )

@@ -81,7 +81,7 @@ def test_one_argument_can_have_a_schema():
 def test_no_reference_leaves_the_schema():
     """GATE: a foreign $ref is not fetched; the call does not pass."""
     rule = ArgumentSchema(tool="pay", schema={"$ref": "http://127.0.0.1:1/schema.json"})
-    with pytest.raises(Exception, match="127.0.0.1"):
+    with pytest.raises(Exception, match=r"127\.0\.0\.1"):
         decide(rule, call(), Facts())
 
 

@@ -1,7 +1,6 @@
 """The way back: places where compensations live, and times for which they work."""
 
 import datetime as dt
-import os
 
 import pytest
 from gate_cases import Facts, allowed, asked, call, decide, refused, step
@@ -58,7 +57,7 @@ def test_other_places_may_be_destroyed(path):
 def test_links_lead_where_they_lead(tmp_path):
     """GATE: a symbolic link to the place is the place."""
     (tmp_path / "backups").mkdir()
-    os.symlink(tmp_path / "backups", tmp_path / "innocent")
+    (tmp_path / "innocent").symlink_to(tmp_path / "backups")
     refused(decide(RULE, call("rm", path=str(tmp_path / "innocent" / "x")), saga(str(tmp_path / "backups"))))
     refused(decide(RULE, call("rm", path=tmp_path / "innocent"), saga(str(tmp_path / "backups"))))
 

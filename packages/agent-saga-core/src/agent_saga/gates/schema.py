@@ -36,7 +36,7 @@ class ArgumentSchema(Rule):
     """
 
     tool: str | tuple[str, ...]
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any] = field(hash=False)
     argument: str | None = None
     then: Then = "refuse"
     parts: tuple[str, ...] | None = field(init=False, repr=False, compare=False)

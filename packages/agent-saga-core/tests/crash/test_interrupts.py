@@ -5,19 +5,21 @@ import threading
 
 import pytest
 
-from agent_saga.runtime.interrupts import InterruptsHeld, QuietLock
+from agent_saga.runtime.interrupts import InterruptsHeld, QuietLock, unwatch_interrupts, watch_interrupts
 from agent_saga.runtime.ops import in_thread
 
 
 @pytest.fixture(autouse=True)
 def python_handler():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    watch_interrupts("an open saga")
     yield
+    unwatch_interrupts("an open saga")
     signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_waits_for_the_end_of_the_block():
-    """I-1: what the block does is done whole, then the interrupt comes; the handler is the one from before."""
+    """I-1: what the block does is done whole, then the interrupt comes."""
     done = []
     with pytest.raises(KeyboardInterrupt):
         with InterruptsHeld():
@@ -25,7 +27,6 @@ def test_an_interrupt_waits_for_the_end_of_the_block():
             done.append("all of it")
         done.append("not this")
     assert done == ["all of it"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_blocks_inside_one_another():
@@ -39,12 +40,25 @@ def test_blocks_inside_one_another():
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
-def test_other_handlers_stay(handler):
-    """I-3: a program that ignores or handles interrupts itself goes on to do so."""
+def test_the_handler_from_before_comes_back(handler):
+    """I-3: a program that ignores or handles interrupts itself goes on to do so, during its sagas and afterwards."""
+    unwatch_interrupts("an open saga")
     signal.signal(signal.SIGINT, handler)
+    watch_interrupts("one")
+    watch_interrupts("another")
     with InterruptsHeld():
         signal.raise_signal(signal.SIGINT)
+    unwatch_interrupts("one")
+    signal.raise_signal(signal.SIGINT)
+    unwatch_interrupts("another")
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_handler_set_meanwhile_stays():
+    """I-8: what the program sets during a saga is not undone at its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    unwatch_interrupts("an open saga")
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_an_error_inside_comes_with_the_interrupt():

@@ -2,8 +2,10 @@
 
 Python runs signal handlers in the main thread, between any two instructions. An interrupt inside a commit would leave
 open whether it happened, and one between a record and its place in the queue would tear the saga's account in two. So
-these blocks let the interrupt wait and deliver it when the outermost one is left. It waits for a commit, never for a
-tool. Other threads than the main one get no interrupts, and pay nothing.
+while a saga is open, SIGINT first comes here; inside the blocks below it waits for their end, else it goes on to the
+handler from before. It waits for a commit, never for a tool. Other threads than the main one get no interrupts.
+
+Replacing the handler at each block would be simpler, and costs two system calls each time: half an engine step.
 """
 
 from __future__ import annotations
@@ -14,13 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
-
-_SIGINT: Final = int(signal.SIGINT)
-_set_handler: Final[Callable[[int, Any], Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
-_handler_of: Final[Callable[[int], Any]] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-"""Without the conversion to enums and back, which costs 4 us a call; without it 0.2 us."""
 
 
 class _MainThread:
@@ -28,31 +24,42 @@ class _MainThread:
 
     def __init__(self) -> None:
         self.ident = threading.main_thread().ident
-        self._depth = 0
-        self._handler: Any = None
-        self._pending = False
+        self.depth = 0
+        self.pending = False
         self._frame: FrameType | None = None
+        self._handler: Any = None
+        self._watchers: set[int] = set()
+        self._mine = self._on_interrupt
 
-    def enter(self) -> None:
-        if self._depth == 0:
-            handler = _handler_of(_SIGINT)
-            if callable(handler):  # Else it is ignored, kills at once, or belongs to a program around Python.
-                _set_handler(_SIGINT, self._hold)
-                self._handler = handler
-        self._depth += 1
+    def watch(self, watcher: int) -> None:
+        self._watchers.add(watcher)
+        if self._handler is not None or threading.get_ident() != self.ident:
+            return
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):  # Else it is ignored, kills at once, or belongs to a program around Python.
+            try:
+                signal.signal(signal.SIGINT, self._mine)
+            except ValueError:  # The main thread of a subinterpreter: it gets no signals.
+                return
+            self._handler = handler
 
-    def leave(self) -> None:
-        self._depth -= 1
-        if self._depth or self._handler is None:
+    def unwatch(self, watcher: int) -> None:
+        self._watchers.discard(watcher)
+        if self._watchers or self._handler is None or threading.get_ident() != self.ident:
             return
         handler, self._handler = self._handler, None
-        _set_handler(_SIGINT, handler)
-        if self._pending:
-            frame, self._pending, self._frame = self._frame, False, None
-            handler(_SIGINT, frame)
+        if signal.getsignal(signal.SIGINT) is self._mine:  # Else somebody else has set theirs since.
+            signal.signal(signal.SIGINT, handler)
 
-    def _hold(self, _number: int, frame: FrameType | None) -> None:
-        self._pending, self._frame = True, frame
+    def deliver(self) -> None:
+        frame, self.pending, self._frame = self._frame, False, None
+        self._on_interrupt(signal.SIGINT, frame)
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.depth:
+            self.pending, self._frame = True, frame
+        else:
+            (self._handler or signal.default_int_handler)(number, frame)
 
     def is_here_after_fork(self) -> None:
         """In a forked child the thread that forked is the main one."""
@@ -63,19 +70,14 @@ _main: Final = _MainThread()
 os.register_at_fork(after_in_child=_main.is_here_after_fork)
 
 
-class InterruptsHeld:
-    """A context in which a Ctrl-C waits."""
+def watch_interrupts(watcher: object) -> None:
+    """Let SIGINT come through here until `watcher`, and all others, no longer need it."""
+    _main.watch(id(watcher))
 
-    __slots__ = ("_here",)
 
-    def __enter__(self) -> None:
-        self._here = threading.get_ident() == _main.ident
-        if self._here:
-            _main.enter()
-
-    def __exit__(self, *_exc: object) -> None:
-        if self._here:
-            _main.leave()
+def unwatch_interrupts(watcher: object) -> None:
+    """End what `watch_interrupts` began."""
+    _main.unwatch(id(watcher))
 
 
 class QuietLock:
@@ -88,10 +90,27 @@ class QuietLock:
 
     def __enter__(self) -> None:
         if threading.get_ident() == _main.ident:
-            _main.enter()
+            _main.depth += 1
         self._lock.acquire()
 
     def __exit__(self, *_exc: object) -> None:
         self._lock.release()
         if threading.get_ident() == _main.ident:
-            _main.leave()
+            _main.depth -= 1
+            if _main.pending and not _main.depth:
+                _main.deliver()
+
+
+class InterruptsHeld:
+    """A context in which a Ctrl-C waits."""
+
+    __slots__ = ("_here",)
+
+    def __enter__(self) -> None:
+        self._here = threading.get_ident() == _main.ident
+        _main.depth += self._here
+
+    def __exit__(self, *_exc: object) -> None:
+        _main.depth -= self._here
+        if self._here and _main.pending and not _main.depth:
+            _main.deliver()

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import LogFailed, SagaError
-from agent_saga.runtime.interrupts import InterruptsHeld
+from agent_saga.runtime.interrupts import InterruptsHeld, unwatch_interrupts, watch_interrupts
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -105,6 +105,7 @@ class Writer:
     def enter(self, saga: object) -> None:
         """Note that a saga of this process is open."""
         self._open_sagas.add(id(saga))
+        watch_interrupts(self)
 
     def leave(self, saga: object) -> None:
         """Note that a saga of this process has ended; the last one takes a failed log's ownership with it.
@@ -112,7 +113,10 @@ class Writer:
         Until then calls may still run here, and another process must not settle them as if they could not.
         """
         self._open_sagas.discard(id(saga))
-        if self.failed is not None and not self._open_sagas:
+        if self._open_sagas:
+            return
+        unwatch_interrupts(self)
+        if self.failed is not None:
             self.close()
 
     def note_work(self) -> None:

@@ -80,7 +80,7 @@ class AgentKit:
         if lent is not None:
             return lent
         if self._writer is None or self._writer_pid != os.getpid():
-            self._writer, self._writer_pid = writer_for(self._log, allow_fs=self._allow_fs), os.getpid()
+            self._writer, self._writer_pid = writer_for(self._log, allow_fs=self._allow_fs, owner=self), os.getpid()
         return self._writer
 
     def close(self) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.current import current_saga as current_saga
     from agent_saga.runtime.current import current_step as current_step
     from agent_saga.runtime.saga import Saga as Saga
+    from agent_saga.testing.prove import prove_rollback as prove_rollback
 
 _HOMES = {
     "agent_saga.errors": (
@@ -57,6 +58,7 @@ _HOMES = {
     "agent_saga.model.report": ("RollbackReport", "StepReport"),
     "agent_saga.runtime.current": ("current_saga", "current_step"),
     "agent_saga.runtime.saga": ("Saga",),
+    "agent_saga.testing.prove": ("prove_rollback",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -83,6 +85,7 @@ __all__ = [
     "current_saga",
     "current_step",
     "probe",
+    "prove_rollback",
     "saga_scope",
     "saga_tool",
 ]

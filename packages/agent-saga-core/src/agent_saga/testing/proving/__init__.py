@@ -1,0 +1,1 @@
+"""How `prove_rollback` works: what it breaks (`faults`), how it watches (`watch`), what it says (`judge`, `proof`)."""

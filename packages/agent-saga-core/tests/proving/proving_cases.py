@@ -1,0 +1,7 @@
+"""What the tests of `prove_rollback` share."""
+
+from agent_saga.testing import prove_rollback
+
+
+def prove(shop, scenario, **options):
+    return prove_rollback(scenario, snapshot=shop.snapshot, reset=shop.reset, **options)

@@ -108,6 +108,7 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
             raise TransitionError(
                 f"attempt {record.attempt} of step {record.step} cannot follow attempt {step.attempt}"
             )
+        step.doubtful = step.state is StepState.IN_DOUBT
         _move(step, "intent")
     step.tool, step.version, step.effect = record.tool, record.version, record.effect
     step.key, step.attempt, step.scope = record.key, record.attempt, record.scope
@@ -125,7 +126,9 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
 def refuse(view: SagaView, no: int, reason: str) -> None:
     """Fold that the log refused an intent while committing it: its effect does not start."""
     step = view.steps[no]
-    step.state, step.answered, step.waived = StepState.ABSENT, True, True
+    if not step.doubtful:
+        step.state, step.answered = StepState.ABSENT, True
+    step.waived = True
     step.reason = f"refused: {reason}"
     step.outcome_n, step.outcome_at = step.intent_n, step.intent_at
 
@@ -137,11 +140,17 @@ def _outcome(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> No
     step = _step(view, record.step)
     if record.attempt != step.attempt:
         raise TransitionError(f"outcome of attempt {record.attempt}; the step is at attempt {step.attempt}")
-    _move(step, record.state)
+    state = _state_said(step, record.state)
+    _move(step, state)
     _answer(step, record, values)
     step.outcome_n, step.outcome_at = view.count, record.at
-    step.assumed, step.partial = record.assumed, record.partial
-    step.answered = record.state != "in_doubt"
+    step.assumed, step.partial = record.assumed and state == "failed", record.partial
+    step.answered = state != "in_doubt"
+
+
+def _state_said(step: StepView, said: str) -> str:
+    """Return what an answer says about the step: that the last attempt failed leaves an earlier one in doubt."""
+    return "in_doubt" if said == "failed" and step.doubtful else said
 
 
 def _read_only(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> None:
@@ -189,7 +198,10 @@ def _late_outcome(view: SagaView, record: r.LateOutcome, values: Mapping[str, st
     elif news and step.state in {StepState.ACCEPTED, StepState.CONFLICTED}:
         pass
     else:
-        _move(step, f"late_{record.state}")
+        state = _state_said(step, record.state)
+        _move(step, f"late_{state}")
+        # The record of a late failure does not say whether it was judged by the public table: claim no more than that.
+        step.assumed = step.assumed or (state == "failed" and step.state is StepState.ABSENT)
     if news or not step.landed:
         _answer(step, record, values)
     if news:

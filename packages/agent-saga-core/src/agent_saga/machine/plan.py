@@ -112,12 +112,14 @@ def unresolved(view: SagaView, scope: int = 0) -> list[StepView]:
     A later success of the same tool and identity, whose intent came after the failure was recorded, resolves one; so
     does a waiver, and with `resolves="same_tool"` any later success of the tool.
     """
-    steps = view.within(scope)
+    steps = [step for step in view.within(scope) if not view.rolled_back(step)]  # The others are dealt with.
     return [step for step in steps if _failed_unseen(step) and not any(_resolves(later, step) for later in steps)]
 
 
 def _failed_unseen(step: StepView) -> bool:
-    return step.adapter is not None and step.state is StepState.ABSENT and not step.waived
+    """Tell whether an adapter's call failed, or was settled by its compensation, which is no answer to its caller."""
+    gone = step.state is StepState.ABSENT or (step.state is StepState.COMPENSATED and not step.answered)
+    return step.adapter is not None and gone and not step.waived
 
 
 def _resolves(later: StepView, failed: StepView) -> bool:

@@ -28,6 +28,7 @@ class StepView:
         compensation: the bound compensation's kwargs, or None while it is not bound.
         landed: the effect is known to have happened at some time.
         assumed: that there was no effect is the public table's judgement, not knowledge.
+        doubtful: an attempt before the last one is in doubt; that the last one failed does not settle it.
         unwanted: its landing became known after its saga had ended without it.
         answered: the caller of the step, or of a later equal call, got a definite answer.
         intent_n, outcome_n: the records that said so, for what came before what.
@@ -66,6 +67,7 @@ class StepView:
     compensation: dict[str, str] | None = None
     landed: bool = False
     assumed: bool = False
+    doubtful: bool = False
     answered: bool = False
     waived: bool = False
     unwanted: bool = False
@@ -190,9 +192,10 @@ class SagaView:
 
     def rolled_back(self, step: StepView) -> bool:
         """Tell whether the step's effect must go: its scope rolls or rolled back, or the saga ended without it."""
-        if step.unwanted:
-            return True
-        scope = step.scope
+        return step.unwanted or self.is_rolling(step.scope)
+
+    def is_rolling(self, scope: int) -> bool:
+        """Tell whether a scope, or one around it, rolls or rolled back."""
         while scope not in self.rolling and scope != 0:
             scope = self.scopes[scope].parent
         return scope in self.rolling

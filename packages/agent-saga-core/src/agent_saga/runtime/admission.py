@@ -12,12 +12,13 @@ from agent_saga.model.values import decode
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
 from agent_saga.runtime.ops import Join
-from agent_saga.runtime.settle import settle
+from agent_saga.runtime.settle import resolve, settle
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from agent_saga.machine.view import StepView
+    from agent_saga.runtime.declaration import Declaration
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.saga import Saga
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 RETRY_JOIN_S: Final = 30.0
 """How long a retry waits for the call in doubt that still runs."""
+_STANDING: Final = frozenset({StepState.STANDING, StepState.ACCEPTED})
+
+
+class Overtaken(Exception):
+    """Another equal call took the step up meanwhile: what this call is must be decided again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +40,13 @@ class Admitted:
     Attributes:
         replay: it is answered with this step's result; no effect runs.
         again: it runs again as this step, under its key.
+        attempts: how many attempts that step had when this was decided.
         repeats: it is new, and an equal step stands.
     """
 
     replay: StepView | None = None
     again: StepView | None = None
+    attempts: int = 0
     repeats: bool = False
 
 
@@ -47,113 +55,172 @@ def admit(saga: Saga, call: ToolCall) -> Generator[Op, Any, Admitted]:
 
     Raises:
         StepInDoubt: an equal call is in doubt, cannot be settled, and may not be repeated.
+        ReplayUnavailable: an equal call stands, and its result was not stored.
         AlreadyCommitted: it would be a new effect of a saga that has committed.
     """
     live = saga.live
-    equal = _equal_steps(live, call)
-    unanswered = [step for step in equal if not step.answered and not _running_and_awaited(live, step)]
-    if unanswered:
-        return (yield from _retry(saga, call, unanswered[-1]))
-    again = _same_call(live, call, equal)
-    if again is not None:
-        return Admitted(replay=again)
-    if live.committed_key:
-        raise AlreadyCommitted(
-            f"saga {live.id!r} (key {live.view.key!r}) has committed; {call.declaration.name!r} would be a new effect "
-            "and did not run. Use another key for new work"
-        )
-    return Admitted(repeats=any(step.state is StepState.STANDING for step in equal))
+    while True:
+        with live.lock:
+            equal = _equal_steps(live, call)
+            step = _unanswered(live, call, equal)
+            if step is None:
+                return _first_told(live, call, equal)
+        admitted = yield from _retry(live, call, step)
+        if admitted is not None:
+            return admitted
+
+
+def check_not_overtaken(live: LiveSaga, admitted: Admitted) -> None:
+    """Check, under the saga's lock, that nobody took up the step that a call is about to run again.
+
+    Raises:
+        Overtaken: somebody did.
+    """
+    step = admitted.again
+    if step is not None and (step.no in live.flights or step.landed or step.attempt != admitted.attempts):
+        raise Overtaken
 
 
 def _equal_steps(live: LiveSaga, call: ToolCall) -> list[StepView]:
     if call.identity is None:
         return []
-    with live.lock:
-        return [live.view.steps[no] for no in live.by_identity.get(call.identity, ())]
+    return [live.view.steps[no] for no in live.by_identity.get(call.identity, ())]
 
 
-def _running_and_awaited(live: LiveSaga, step: StepView) -> bool:
-    """A call that runs and whose caller still waits is not in doubt: an equal one beside it is a new step."""
+def _unanswered(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> StepView | None:
+    """Return the last equal step whose caller got no definite answer, and which a compensation has not settled."""
+    open_steps = [step for step in equal if not step.answered and step.state is not StepState.COMPENSATED]
+    return next((step for step in reversed(open_steps) if not _running_and_awaited(live, call, step)), None)
+
+
+def _running_and_awaited(live: LiveSaga, call: ToolCall, step: StepView) -> bool:
+    """A call that runs and whose caller still waits is not in doubt: an equal one beside it is a new step.
+
+    Unless it is the same call once more: the framework began the unit of work again, or dispatched the call again.
+    """
     flight = live.flights.get(step.no)
-    return flight is not None and not flight.given_up
+    if flight is None or flight.given_up:
+        return False
+    return not (_repeats_unit(call, step) or _is_same_id(call, step))
 
 
-def _retry(saga: Saga, call: ToolCall, step: StepView) -> Generator[Op, Any, Admitted]:
-    """A call equal to one whose caller got no definite answer: settle that one first."""
-    live = saga.live
+def _retry(live: LiveSaga, call: ToolCall, step: StepView) -> Generator[Op, Any, Admitted | None]:
+    """A call equal to one whose caller got no definite answer: settle that one first. None: look again."""
     flight = live.flights.get(step.no)
     if flight is not None:
         yield Join(flight.done, RETRY_JOIN_S)
+    if not live.committed_key:
+        yield from _settle_now(live, step)
+    with live.lock:
+        if step.answered or step.state is StepState.COMPENSATED:
+            live.unclaimed.discard(step.no)
+            return None
+        gone = live.view.rolled_back(step)
+        if step.state in _STANDING and not gone:
+            return _claim(live, step)
+        may_run = step.state is StepState.ABSENT or _may_repeat(live, call.declaration, step)
+        if may_run and live.committed_key:
+            raise _already_committed(live, call)
+        if may_run:
+            live.unclaimed.discard(step.no)
+            return Admitted(again=step, attempts=step.attempt)
+    why = "its scope was rolled back" if gone else step.reason or step.error_type or "no answer"
+    raise StepInDoubt(
+        f"step {step.id!r}: an equal call of {step.tool!r} is in doubt ({why}) and cannot be settled, so it may not be "
+        "repeated; nothing happened now. Declare a probe or an idempotency key for the tool, or settle the step by hand"
+    )
+
+
+def _settle_now(live: LiveSaga, step: StepView) -> Generator[Op, Any, None]:
+    budget = Budget(clock().monotonic() + RETRY_JOIN_S)
+    if live.view.rolled_back(step):
+        yield from resolve(live, step, budget)
+    elif step.state is StepState.IN_DOUBT:
+        yield from settle(live, step, budget)
+
+
+def _may_repeat(live: LiveSaga, declaration: Declaration, step: StepView) -> bool:
+    """Tell whether a call in doubt may run again all the same: under its key, which the tool takes."""
+    return step.state is StepState.IN_DOUBT and declaration.key_param is not None and step.no not in live.flights
+
+
+def again_after_failure(live: LiveSaga, call: ToolCall, step: StepView) -> Generator[Op, Any, Admitted | None]:
+    """Decide how a declared `retry` goes on after an attempt that failed or is in doubt; None: not at all."""
     if step.state is StepState.IN_DOUBT:
         yield from settle(live, step, Budget(clock().monotonic() + RETRY_JOIN_S))
-    live.unclaimed.discard(step.no)
-    match step.state:
-        case StepState.STANDING | StepState.ACCEPTED:
-            return Admitted(replay=step)
-        case StepState.ABSENT:
-            return Admitted(again=step)
-        case StepState.COMPENSATED:
-            return Admitted()
-        case StepState.IN_DOUBT if call.declaration.key_param is not None and step.no not in live.flights:
-            return Admitted(again=step)
-        case _:
-            raise StepInDoubt(
-                f"step {step.id!r}: an equal call of {step.tool!r} is in doubt "
-                f"({step.reason or step.error_type or 'no answer'}) and cannot be settled, so it may not be repeated; "
-                "nothing happened now. Declare a probe or an idempotency key for the tool, or settle the step by hand"
-            )
-
-
-def _same_call(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> StepView | None:
-    """Return the standing step that this call is another telling of, or None."""
     with live.lock:
-        standing = [step for step in equal if step.state in {StepState.STANDING, StepState.ACCEPTED}]
-        found = _by_call_id(call, standing) or _by_attempt(live, call, standing)
-        if found is None:
-            found = next((step for step in standing if step.no in live.unclaimed), None)
-        if found is not None:
-            live.unclaimed.discard(found.no)
-        return found
-
-
-def _by_call_id(call: ToolCall, standing: list[StepView]) -> StepView | None:
-    """Call ids replay only inside the scope in which the adapter states that they are unique."""
-    if call.call_id is None or call.call_scope is None:
-        return None
-    return next((s for s in standing if (s.call_id, s.call_scope) == (call.call_id, call.call_scope)), None)
-
-
-def _by_attempt(live: LiveSaga, call: ToolCall, standing: list[StepView]) -> StepView | None:
-    """A framework repeats a unit of work: its standing steps are matched by identity and occurrence."""
-    if call.attempt == 0 or call.call_scope is None:
-        return None
-    claims = live.attempt_claims.setdefault((call.call_scope, call.attempt), set())
-    for step in standing:
-        if step.call_scope == call.call_scope and step.framework_attempt < call.attempt and step.no not in claims:
-            claims.add(step.no)
-            return step
+        if step.state in _STANDING:
+            return _claim(live, step)
+        if step.state is StepState.ABSENT or _may_repeat(live, call.declaration, step):
+            return Admitted(again=step, attempts=step.attempt)
     return None
 
 
-def replay(saga: Saga, call: ToolCall, step: StepView) -> Any:
-    """Answer a call with the recorded result of a standing step.
+def _first_told(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> Admitted:
+    """No equal call waits for an answer: the call is another telling of one that stands, or it is new."""
+    standing = [step for step in equal if step.state in _STANDING and not live.view.rolled_back(step)]
+    found = _by_call_id(call, standing) or _by_attempt(live, call, standing)
+    if found is None:
+        found = next((step for step in standing if step.no in live.unclaimed), None)
+    if found is not None:
+        return _claim(live, found, call)
+    if live.committed_key:
+        raise _already_committed(live, call)
+    return Admitted(repeats=any(step.state is StepState.STANDING for step in equal))
 
-    Raises:
-        ReplayUnavailable: the result was not stored.
-    """
-    live = saga.live
-    if step.no in live.objects:
-        result = live.objects[step.no]
-    elif step.result is None or not step.exact:
+
+def _claim(live: LiveSaga, step: StepView, call: ToolCall | None = None) -> Admitted:
+    """Take a standing step's result for a call; one whose result is not there stays unclaimed, and never runs again."""
+    if step.no not in live.objects and (step.result is None or not step.exact):
         raise ReplayUnavailable(
             f"step {step.id!r}: {step.tool!r} stands and must not run again, but its result could not be stored, so it "
             "cannot be replayed. Return plain data from the tool, or settle this saga by hand"
         )
-    else:
-        result = decode(step.result)
+    step.answered = True
+    live.unclaimed.discard(step.no)
+    if call is not None and call.attempt:
+        _claims(live, call).add(step.no)
+    return Admitted(replay=step)
+
+
+def _already_committed(live: LiveSaga, call: ToolCall) -> AlreadyCommitted:
+    return AlreadyCommitted(
+        f"saga {live.id!r} (key {live.view.key!r}) has committed; {call.declaration.name!r} would be a new effect and "
+        "did not run. Use another key for new work"
+    )
+
+
+def _by_call_id(call: ToolCall, standing: list[StepView]) -> StepView | None:
+    """Call ids replay only inside the scope in which the adapter states that they are unique."""
+    return next((step for step in standing if _is_same_id(call, step)), None)
+
+
+def _is_same_id(call: ToolCall, step: StepView) -> bool:
+    known = call.call_id is not None and call.call_scope is not None
+    return known and (step.call_id, step.call_scope) == (call.call_id, call.call_scope)
+
+
+def _by_attempt(live: LiveSaga, call: ToolCall, standing: list[StepView]) -> StepView | None:
+    """A framework repeats a unit of work: its standing steps are matched by identity and occurrence."""
+    if call.attempt == 0:
+        return None
+    claimed = _claims(live, call)
+    return next((step for step in standing if _repeats_unit(call, step) and step.no not in claimed), None)
+
+
+def _repeats_unit(call: ToolCall, step: StepView) -> bool:
+    return step.call_scope == call.call_scope and step.framework_attempt < call.attempt
+
+
+def _claims(live: LiveSaga, call: ToolCall) -> set[int]:
+    return live.attempt_claims.setdefault((call.call_scope, call.attempt), set())
+
+
+def replay(saga: Saga, call: ToolCall, step: StepView) -> Any:
+    """Answer a call with the recorded result of a standing step."""
+    live = saga.live
+    result = live.objects[step.no] if step.no in live.objects else decode(step.result or "null")
     with live.lock:
         if not live.committed_key:
             live.emit(r.Replayed, step=step.no, call_id=call.call_id, hold=True)
-        else:
-            step.answered = True
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import (
@@ -14,14 +15,14 @@ from agent_saga.errors import (
     SagaSuspended,
 )
 from agent_saga.machine.plan import unresolved
-from agent_saga.machine.report import report_of, step_reason
+from agent_saga.machine.report import Outcome, report_of, step_reason
 from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
 from agent_saga.runtime.halts import quarantined
 from agent_saga.runtime.rollback import drain, roll_back, withdraw_approvals
-from agent_saga.runtime.settle import settle
+from agent_saga.runtime.settle import resolve, settle
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -47,27 +48,56 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
     live = saga.live
     try:
         _check_alive(live)
-        if isinstance(error, SagaSuspended):
-            yield from _suspend(saga, str(error))
-        elif not live.committed_key and (frozen := quarantined(live.writer.store, live.view.id)) is not None:
+        if saga.scope and live.is_ending_around(saga.scope):
+            _leave_to_outer(saga, error)
+        elif live.committed_key:
+            saga.report = report_of(live.view, scope=saga.scope, outcome="committed")
+        elif error is not None and _only_pauses(live, error):
+            yield from _suspend(saga, cause_of(error))
+        elif (frozen := quarantined(live.writer.store, live.view.id)) is not None:
             yield from _suspend(saga, f"quarantined: {frozen}")
         elif error is not None:
             yield from _roll_back(saga, cause_of(error), error)
         elif saga.rollback_reason is not None:
             yield from _roll_back(saga, saga.rollback_reason, None, asked=True)
-        elif live.committed_key:
-            saga.report = report_of(live.view, scope=saga.scope, outcome="committed")
         else:
             yield from _commit(saga)
     except (LogFailed, OwnerReplaced, SagaClosed) as failure:
         if error is None or failure is error:
             raise
         if not isinstance(error, Exception) or isinstance(error, BaseExceptionGroup):
-            error.add_note(f"agent-saga: {failure}")  # Cancellation and Ctrl-C always leave as themselves.
+            _add_note(error, f"agent-saga: {failure}")  # Cancellation and Ctrl-C always leave as themselves.
             release_if_open(saga, "its scope could not be ended")
             return
         failure.__cause__ = failure.__cause__ or error
         raise
+    finally:
+        live.open_scopes.discard(saga.scope)
+
+
+def _only_pauses(live: LiveSaga, error: BaseException) -> bool:
+    """Tell whether what leaves a scope is nothing but a suspension, or a framework's pause that came through a step."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_only_pauses(live, member) for member in error.exceptions)
+    return isinstance(error, SagaSuspended) or any(error is pause for pause in live.pauses)
+
+
+def _leave_to_outer(saga: Saga, error: BaseException | None) -> None:
+    """A nested scope ends during or after the end of a scope around it, which has dealt, or deals, with its steps."""
+    live = saga.live
+    if live.view.ended:
+        outcome: Outcome = "rolled_back" if live.view.is_rolling(saga.scope) else "committed"
+        saga.report = report_of(live.view, scope=saga.scope, outcome=outcome, notes=live.notes)
+    told = f"saga {saga.id!r}: this scope ended later than one around it, which is {live.view.state.value}"
+    if error is None:
+        raise SagaClosed(f"{told}; that one decides about its steps")
+    _add_note(error, f"agent-saga: {told}")
+
+
+def _add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception that is not ours: it may refuse attributes, and must leave all the same."""
+    with contextlib.suppress(Exception):
+        error.add_note(note)
 
 
 def cause_of(error: BaseException) -> str:
@@ -99,9 +129,17 @@ def _commit(saga: Saga) -> Generator[Op, Any, None]:
     budget = Budget.of(saga.limits.rollback_timeout_s)
     with live.lock:
         live.closing.add(scope)
+        live.ending.add(scope)
+        undecided = live.open_inside(scope)
+    if undecided:
+        names = ", ".join(repr(live.view.scopes[no].name) for no in undecided)
+        yield from _roll_back(saga, f"a scope inside it is still open, or was lost: {names}", None)
+        return
     yield from drain(live, scope, saga.limits.drain_s)
     for step in live.view.within(scope):
-        if step.state is StepState.IN_DOUBT:
+        if live.view.rolled_back(step):  # What the rollback of a nested scope left, or what landed after it.
+            yield from resolve(live, step, budget)
+        elif step.state is StepState.IN_DOUBT:
             yield from settle(live, step, budget)
     if live.paused:
         yield from _suspend(saga, "; ".join(live.paused.values()))
@@ -182,9 +220,7 @@ def _roll_back(
 ) -> Generator[Op, Any, None]:
     live, scope = saga.live, saga.scope
     budget = Budget.of(saga.limits.rollback_timeout_s)
-    if live.committed_key:
-        saga.report = report_of(live.view, scope=scope, outcome="committed")
-        return
+    live.ending.add(scope)
     yield from roll_back(live, scope, cause, budget, drain_s=saga.limits.drain_s)
     saga.report = report_of(live.view, scope=scope, outcome="rolled_back", cause=cause, notes=live.notes)
     _tell(saga, cause, error, asked=asked, kind=kind)
@@ -198,7 +234,7 @@ def _tell(saga: Saga, cause: str, error: BaseException | None, *, asked: bool, k
     outcome = "rolled back, clean" if report.clean else f"rolled back, partial: {len(report.left)} left"
     note = f"agent-saga: saga {saga.id} {outcome}"
     if error is not None:
-        error.add_note(note if report.clean else f"{note}\n{report.format_text()}")
+        _add_note(error, note if report.clean else f"{note}\n{report.format_text()}")
         if report.clean or not isinstance(error, Exception) or isinstance(error, BaseExceptionGroup):
             return
         raise RollbackIncomplete(_incomplete(saga, cause), report) from error

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from agent_saga.errors import ForeignSaga, InvariantViolation, LogFailed, OwnerReplaced, SagaClosed
+from agent_saga.errors import CorruptLog, ForeignSaga, InvariantViolation, LogFailed, OwnerReplaced, SagaClosed
 from agent_saga.machine import fold
-from agent_saga.machine.gate import facts_of, undo_refused
+from agent_saga.machine.gate import facts_of, held_by, undo_refused
 from agent_saga.machine.row import row_of
 from agent_saga.machine.states import SagaState, TransitionError
 from agent_saga.model import records as r
+from agent_saga.model.requirements import Free
 from agent_saga.runtime.clock import clock
-from agent_saga.runtime.interrupts import InterruptsHeld
+from agent_saga.runtime.interrupts import QuietLock
 from agent_saga.runtime.ops import Commit
 from agent_saga.store.port import Amended, Committed, Draft, FactsChange, Item, Taken
 from agent_saga.store.reader import checked_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from agent_saga.machine.row import Row
     from agent_saga.machine.view import SagaView
@@ -76,10 +78,13 @@ class LiveSaga:
         self.writer = writer
         self.view = view
         self.epoch = epoch
-        self.lock = threading.RLock()
+        self.lock = QuietLock()
         self.pid = os.getpid()
         self.flights: dict[int, Flight] = {}
         self.closing: set[int] = set()
+        self.ending: set[int] = set()
+        self.open_scopes: set[int] = set()
+        self.settling: dict[int, concurrent.futures.Future[None]] = {}
         self.closed = False
         self.replaced = False
         self.doomed: str | None = None
@@ -94,8 +99,10 @@ class LiveSaga:
         self.resumed = False
         self.reentered: set[int] = set()
         self.paused: dict[str, str] = {}
+        self.asked_for: set[str] = set()
+        self.pauses: list[BaseException] = []
         self.unclaimed: set[int] = set()
-        self.attempt_claims: dict[tuple[str, int], set[int]] = {}
+        self.attempt_claims: dict[tuple[str | None, int], set[int]] = {}
         self.by_identity: dict[bytes, list[int]] = {}
         self.index_identities()
         self._count = count
@@ -160,7 +167,7 @@ class LiveSaga:
         Raises:
             InvariantViolation: the record cannot follow; nothing was written.
         """
-        with self.lock, InterruptsHeld():
+        with self.lock:
             texts = values or {}
             commitments, payload = r.seal_values(texts, clock().entropy(16 * len(texts))) if texts else ({}, None)
             body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=clock().time_ns(), values=commitments, **fields)
@@ -194,27 +201,44 @@ class LiveSaga:
             row=row,
             claims=isinstance(drafts[0].body, r.Claimed),
             requires=requires,
-            facts=self._change_of_facts(self.view),
+            facts=self._change_of_facts(self.view, requires),
         )
         self._count += len(drafts)
         self._last = self.writer.put(item, durable=durable)
         return self._last
 
-    def _change_of_facts(self, view: SagaView) -> FactsChange | None:
-        """Return how the facts of a view have changed since the last item."""
+    def _change_of_facts(self, view: SagaView, requires: tuple[Requirement, ...] = ()) -> FactsChange | None:
+        """Return how the facts of a view have changed since the last item.
+
+        The resources that an item requires are stated again although an item before it took them: that one may still
+        be refused, and its facts with it.
+        """
         if view.gate is None:
             return None
         facts = facts_of(view, sealed=row_of(view).sealed)
         before, self._facts = self._facts, facts
-        return None if facts == before else FactsChange(added=facts - before, removed=before - facts)
+        again = held_by(view, tuple(name for one in requires if isinstance(one, Free) for name in one.names))
+        if facts == before and not again:
+            return None
+        return FactsChange(added=(facts - before) | again, removed=before - facts)
 
-    def refused(self, no: int, reason: str, approvals: tuple[str, ...], resources: tuple[str, ...]) -> None:
+    def refused(self, no: int, reason: str, approvals: tuple[str, ...]) -> None:
         """Take back an intent that the log refused; the log keeps it, marked as refused, and it has no effect."""
-        with self.lock:
+        with self.undoing():
             fold.refuse(self.view, no, reason)
-            undo_refused(self.view, no, approvals, resources)
-            # What was assumed to be in the log is not: the next item states it again where it holds.
-            self._facts &= facts_of(self.view, sealed=False)
+            undo_refused(self.view, no, approvals)
+
+    @contextlib.contextmanager
+    def undoing(self) -> Iterator[None]:
+        """Take something back that the log refused. What was assumed to be in the log is not: it left the facts alone.
+
+        Only what changes here is corrected, because items that were put since have stated their own facts.
+        """
+        with self.lock:
+            before = facts_of(self.view, sealed=False)
+            yield
+            after = facts_of(self.view, sealed=False)
+            self._facts = (self._facts - (before - after)) | (after - before)
 
     def refresh(self) -> None:
         """Fold what others have stated about this saga since: words on its approvals.
@@ -228,9 +252,15 @@ class LiveSaga:
             store = self.writer.store
             stated = [known for other in store.amendments(self.view.id) for known in checked_records(store, other)]
             stated.sort(key=lambda known: known[0].pos)
+            before = facts_of(self.view, sealed=False)
             for _, record, values in stated[self.view.amended :]:
-                fold.amend(self.view, record, values)
-            self._facts = facts_of(self.view, sealed=row_of(self.view).sealed)
+                try:
+                    fold.amend(self.view, record, values)
+                except TransitionError as error:
+                    raise CorruptLog(str(error), saga_id=record.saga, n=record.n) from error
+            after = facts_of(self.view, sealed=False)
+            # What they changed is in the log; what this process holds back is not yet.
+            self._facts = (self._facts - (before - after)) | (after - before)
 
     def amendments_in_log(self) -> int:
         """Return how many records of other sagas amend this one."""
@@ -295,11 +325,7 @@ class LiveSaga:
 
     def check_accepts(self, scope: int, tool: str) -> None:
         """Raise when no step may start in `scope` now; the message can be read by a model."""
-        if self.pid != os.getpid():
-            raise ForeignSaga(
-                f"saga {self.id!r} belongs to process {self.pid}; {tool!r} did not run in process {os.getpid()}. "
-                "Open a saga of its own in the worker, or call the tool in the owner"
-            )
+        self.check_owned(tool)
         if self.writer.failed is not None:
             raise LogFailed(f"{tool!r} did not run: {self.writer.failed}") from self.writer.failed
         if self.replaced:
@@ -313,24 +339,45 @@ class LiveSaga:
         if any(self.view.is_within(scope, closing) for closing in self.closing):
             raise SagaClosed(f"saga {self.id!r} is ending or rolling back; {tool!r} did not run")
 
+    def check_owned(self, tool: str) -> None:
+        """Raise in a process that is not the saga's own: after a fork, or in a worker."""
+        if self.pid != os.getpid():
+            raise ForeignSaga(
+                f"saga {self.id!r} belongs to process {self.pid}; {tool!r} did not run in process {os.getpid()}. "
+                "Open a saga of its own in the worker, or call the tool in the owner"
+            )
+
     def running(self, scope: int) -> list[Flight]:
         """Return the calls of a scope that run now."""
         with self.lock:
             return [f for f in self.flights.values() if self.view.is_within(self.view.steps[f.step].scope, scope)]
 
+    def is_ending_around(self, scope: int) -> bool:
+        """Tell whether the saga, or a scope around this one, has ended or is being ended."""
+        with self.lock:
+            outer = [ending for ending in self.ending if ending != scope]
+            return self.closed or any(self.view.is_within(scope, ending) for ending in outer)
+
+    def open_inside(self, scope: int) -> list[int]:
+        """Return the scopes within this one that were not left yet."""
+        with self.lock:
+            return [no for no in sorted(self.open_scopes) if no != scope and self.view.is_within(no, scope)]
+
     def land(self, flight: Flight) -> None:
         """Mark a call as ended."""
         with self.lock:
-            self.flights.pop(flight.step, None)
+            if self.flights.get(flight.step) is flight:
+                del self.flights[flight.step]
             idle = None if self.flights else self.when_idle
-        if not flight.done.done():
-            flight.done.set_result(None)
+            if not flight.done.done():
+                flight.done.set_result(None)
         if idle is not None:
             idle()
 
     def forget_values(self) -> None:
         """Drop what was kept for replay and compensation in this process."""
         self.objects.clear()
+        self.pauses.clear()
         self.bound_objects.clear()
         self.binders.clear()
 

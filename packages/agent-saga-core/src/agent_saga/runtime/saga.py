@@ -159,9 +159,10 @@ class Saga:
 
     # -- for the engine -----------------------------------------------------------------------------------------
 
-    def pause(self, call: ToolCall, reason: str) -> None:
-        """Note that a framework paused in a call: the saga is suspended when its scope ends."""
+    def pause(self, call: ToolCall, reason: str, error: BaseException) -> None:
+        """Note that a framework paused in a call: the saga is suspended when its scope ends, also by this exception."""
         self.live.paused[_pause_name(call)] = reason
+        self.live.pauses.append(error)
 
     def resumed_pause(self, call: ToolCall) -> None:
         """Note that a paused call runs again."""

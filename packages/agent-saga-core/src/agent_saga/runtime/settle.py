@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import HandlerUnavailable
@@ -15,7 +16,7 @@ from agent_saga.model.values import decode, encode
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import compensate, next_at, recheck
 from agent_saga.runtime.declaration import recipe_of
-from agent_saga.runtime.ops import Invoke, Sleep
+from agent_saga.runtime.ops import Invoke, Join, Sleep
 from agent_saga.runtime.registry import compensator_for, function_for
 
 if TYPE_CHECKING:
@@ -33,16 +34,52 @@ def settle(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any,
 
     A call that still runs in this process is left alone: it stays in doubt until it returns.
     """
-    if step.no in live.flights:
+    if not (yield from _taken(live, step.no, budget)):
         return
-    if step.state is StepState.IN_DOUBT and step.probe is not None:
-        yield from probe(live, step, budget)
-    if step.state is StepState.IN_DOUBT and step.bindable_from_intent:
-        yield from compensate(live, step, budget)
+    try:
+        if step.no in live.flights:
+            return
+        if step.state is StepState.IN_DOUBT and step.probe is not None:
+            yield from probe(live, step, budget)
+        if step.state is StepState.IN_DOUBT and step.bindable_from_intent:
+            yield from compensate(live, step, budget)
+    finally:
+        _give_back(live, step.no)
 
 
 def resolve(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, None]:
     """Do all that rollback can do now about one step of a scope that must go."""
+    if next_action(step) is Action.NONE or not (yield from _taken(live, step.no, budget)):
+        return
+    try:
+        yield from _resolve(live, step, budget)
+    finally:
+        _give_back(live, step.no)
+
+
+def _taken(live: LiveSaga, no: int, budget: Budget) -> Generator[Op, Any, bool]:
+    """Wait until nobody else here settles a step, and take it; False when the budget is used up before that.
+
+    Rollbacks of an inner and an outer scope, retries and late answers meet at one step. Without this its compensation
+    would run twice at once.
+    """
+    while True:
+        with live.lock:
+            other = live.settling.get(no)
+            if other is None:
+                live.settling[no] = concurrent.futures.Future()
+                return True
+        if not (yield Join(other, max(budget.left_s, 0.0))):
+            return False
+
+
+def _give_back(live: LiveSaga, no: int) -> None:
+    with live.lock:
+        mine = live.settling.pop(no)
+    mine.set_result(None)
+
+
+def _resolve(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, None]:
     probed = verified = False
     while step.no not in live.flights and budget.left_s > 0:
         match next_action(step, probed=probed, verified=verified):

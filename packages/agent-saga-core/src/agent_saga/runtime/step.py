@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
-from dataclasses import dataclass
+import types
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent_saga.errors import GateRefused, InvariantViolation, LogFailed, OwnerReplaced, UnboundCompensation, UsageError
+from agent_saga.errors import (
+    GateRefused,
+    InvariantViolation,
+    LogFailed,
+    OwnerReplaced,
+    SagaClosed,
+    SagaError,
+    UnboundCompensation,
+    UsageError,
+)
 from agent_saga.machine.view import identity_of
 from agent_saga.model import records as r
 from agent_saga.model.call import ProposedCall
@@ -16,24 +27,26 @@ from agent_saga.model.ids import step_id
 from agent_saga.model.paths import PathMissing
 from agent_saga.model.requirements import Within
 from agent_saga.model.values import Encoded, encode
-from agent_saga.runtime import admission, late
+from agent_saga.runtime import admission, approval, late
+from agent_saga.runtime.admission import Overtaken
 from agent_saga.runtime.classify import is_in_doubt
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.current import CurrentStep, current_step_var
 from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, recipe_of
-from agent_saga.runtime.gate import NOTHING_ASKED, pass_gate
-from agent_saga.runtime.interrupts import InterruptsHeld
+from agent_saga.runtime.gate import pass_again, pass_gate
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep
 from agent_saga.runtime.registry import Binding
+from agent_saga.runtime.resources import ResourceTaken, why_not_wait
 from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.store.port import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
     from concurrent.futures import Future
 
     from agent_saga.machine.view import StepView
+    from agent_saga.runtime.admission import Admitted
     from agent_saga.runtime.declaration import Declaration
     from agent_saga.runtime.gate import Passed
     from agent_saga.runtime.live import LiveSaga
@@ -57,6 +70,9 @@ class ToolCall:
         attempt: how often the framework has begun this unit of work before.
         is_error: tells an error-shaped result.
         is_pause: tells an exception that only pauses the run.
+        step: the number of the step that its last attempt made or continued.
+        asked_for: the requests for approval that are about this call, and about no other that runs now.
+        waits_until: how long it waits for resources, once it does.
     """
 
     declaration: Declaration
@@ -70,6 +86,9 @@ class ToolCall:
     is_pause: Callable[[BaseException], bool] | None = None
     encoded: dict[str, Encoded] | None = None
     identity: bytes | None = None
+    step: int = 0
+    asked_for: set[str] = field(default_factory=set)
+    waits_until: float | None = None
 
 
 def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
@@ -87,26 +106,44 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     _check_compensation(declaration)
     call.encoded = encode_kwargs(declaration, call.kwargs)
     call.identity = _identity(declaration, call.encoded)
-    admitted = yield from admission.admit(saga, call)
-    if admitted.replay is not None:
-        return admission.replay(saga, call, admitted.replay)
-    passed = yield from pass_gate(saga, call, _proposed(call, repeats=admitted.repeats))
-    again = admitted.again
-    for tries_left in range(declaration.retry, -1, -1):
+    try:
+        while True:
+            admitted = yield from admission.admit(saga, call)
+            if admitted.replay is not None:
+                return admission.replay(saga, call, admitted.replay)
+            passed = yield from pass_gate(saga, call, _proposed(call, repeats=admitted.repeats))
+            try:
+                return (yield from _attempts(saga, call, admitted, passed))
+            except Overtaken:
+                continue
+            except ResourceTaken:
+                if why_not_wait(saga, call, passed.resources) is not None:
+                    raise
+    finally:
+        if call.asked_for:
+            approval.give_back(live, call)
+
+
+def _attempts(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> Generator[Op, Any, Any]:
+    """Run the call, and as often again as its declaration says: under its key, and only where that is safe."""
+    live = saga.live
+    for tried in range(call.declaration.retry + 1):
         try:
-            return (yield from _attempt(saga, call, again, passed))
+            return (yield from _attempt(saga, call, admitted, passed))
+        except (SagaError, Overtaken):
+            raise
         except Exception:
-            if not tries_left or live.doomed is not None:
+            step = live.view.steps[call.step]
+            again = None
+            if tried < call.declaration.retry and live.doomed is None:
+                again = yield from admission.again_after_failure(live, call, step)
+            if again is None:
                 raise
-            again, passed = live.view.steps[call_step(live, call)], NOTHING_ASKED
-            delay = min(RETRY_BACKOFF_S * 2 ** (declaration.retry - tries_left), RETRY_BACKOFF_S_MAX)
-        yield Sleep(delay * clock().jitter())
-    raise UsageError(f"tool {declaration.name!r}: retry must not be negative")
-
-
-def call_step(live: LiveSaga, call: ToolCall) -> int:
-    """Return the number of the step that the last attempt of a call made."""
-    return live.by_identity[call.identity][-1] if call.identity is not None else len(live.view.steps)
+            if again.replay is not None:
+                return admission.replay(saga, call, step)
+            admitted, passed = again, pass_again(saga, call.declaration.name, passed)
+        yield Sleep(min(RETRY_BACKOFF_S * 2**tried, RETRY_BACKOFF_S_MAX) * clock().jitter())
+    raise InvariantViolation(f"tool {call.declaration.name!r}: no attempt was made")
 
 
 def _check_compensation(declaration: Declaration) -> None:
@@ -129,7 +166,7 @@ def _proposed(call: ToolCall, *, repeats: bool) -> ProposedCall:
     declaration = call.declaration
     return ProposedCall(
         tool=declaration.name,
-        kwargs=call.kwargs,
+        kwargs=dict(call.kwargs),
         effect=declaration.effect,
         version=declaration.version,
         adapter=call.adapter,
@@ -149,14 +186,15 @@ def _compensation_facts(declaration: Declaration) -> dict[str, Any]:
 # -- one attempt --------------------------------------------------------------------------------------------------
 
 
-def _attempt(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed) -> Generator[Op, Any, Any]:
+def _attempt(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> Generator[Op, Any, Any]:
     live = saga.live
-    flight, ticket = _intend(saga, call, again, passed)
+    flight, ticket = _intend(saga, call, admitted, passed)
     step = live.view.steps[flight.step]
     try:
-        yield from _intent_committed(live, flight, ticket, passed)
+        yield from _intent_committed(live, flight, ticket)
+        _check_wanted(live, flight, step.tool)
     except BaseException as error:
-        _not_started(live, flight, error)
+        _not_started(saga, flight, error, ticket, passed)
         raise
     operation = call.run(step.key if call.declaration.key_param else None)
     token = current_step_var.set(current_of(saga, call, step))
@@ -177,17 +215,22 @@ def _attempt(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed)
     return result
 
 
-def _intent_committed(
-    live: LiveSaga, flight: Flight, ticket: Ticket | None, passed: Passed
-) -> Generator[Op, Any, None]:
+def _intent_committed(live: LiveSaga, flight: Flight, ticket: Ticket | None) -> Generator[Op, Any, None]:
     if ticket is None:
         raise InvariantViolation(f"saga {live.id!r}: an intent was not given to the log")
     verdict = yield live.wait_for(ticket)
     if isinstance(verdict, Refused):
         step = live.view.steps[flight.step]
-        live.refused(flight.step, verdict.reason, passed.approvals, passed.resources)
-        raise GateRefused(f"{step.tool!r} was refused in saga {live.id!r}, before any effect: {verdict.reason}")
+        kind = GateRefused if verdict.holder is None else ResourceTaken
+        raise kind(f"{step.tool!r} was refused in saga {live.id!r}, before any effect: {verdict.reason}")
     live.check_verdict(verdict)
+
+
+def _check_wanted(live: LiveSaga, flight: Flight, tool: str) -> None:
+    """A rollback that began while the intent was written may have given the call up: then it does not start."""
+    with live.lock:
+        if flight.given_up or live.closed:
+            raise SagaClosed(f"saga {live.id!r} was rolled back before {tool!r} could start; it did not run")
 
 
 def current_of(saga: Saga, call: ToolCall, step: StepView) -> CurrentStep:
@@ -203,12 +246,14 @@ def _reset(token: Any) -> None:
         return
 
 
-def _intend(saga: Saga, call: ToolCall, again: StepView | None, passed: Passed) -> tuple[Flight, Ticket | None]:
+def _intend(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> tuple[Flight, Ticket | None]:
     """Record the intent. INVARIANT: no effect starts before its ticket is committed."""
-    live, declaration = saga.live, call.declaration
+    live, declaration, again = saga.live, call.declaration, admitted.again
     with live.lock:
         live.check_accepts(saga.scope, declaration.name)
-        no = again.no if again is not None else len(live.view.steps) + 1
+        admission.check_not_overtaken(live, admitted)
+        approval.check_unused(saga, declaration.name, passed.approvals)
+        no = call.step = again.no if again is not None else len(live.view.steps) + 1
         live.binders[no] = _binder(call, step_id(live.view.id, no))
         ticket = live.emit(
             r.Intent,
@@ -258,8 +303,19 @@ def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
     return lambda result: bind_compensation(call.declaration.compensate, CallView(call.kwargs, result, key))
 
 
-def _not_started(live: LiveSaga, flight: Flight, error: BaseException) -> None:
+def _not_started(
+    saga: Saga, flight: Flight, error: BaseException, ticket: Ticket | None, passed: Passed
+) -> None:
     """The wait for the intent was interrupted, it was refused, or the log failed: the effect was not started."""
+    live = saga.live
+    verdict = None if ticket is None else ticket.verdict
+    if isinstance(verdict, Refused):  # Also when the wait for that word was interrupted.
+        live.refused(flight.step, verdict.reason, passed.approvals)
+        live.land(flight)
+        return
+    if live.closed and not live.replaced:
+        late.arrive(saga, flight, {}, {"state": "failed", "error": type(error).__name__})
+        return
     with live.lock:
         if not isinstance(error, GateRefused) and live.writer.failed is None and not live.replaced:
             live.emit(
@@ -277,11 +333,11 @@ def _not_started(live: LiveSaga, flight: Flight, error: BaseException) -> None:
 
 
 def _returned(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> Generator[Op, Any, Any]:
-    if inspect.isawaitable(result):
+    if hasattr(type(result), "__await__"):
         _refuse_awaitable(saga, call, flight, result)
-    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+    if is_stream(result):
         return saga.wrap_stream(call, flight, result)
-    if call.is_error is not None and _is_error(call, result):
+    if _is_error(call, result):
         yield from record_error_result(saga, call, flight, result)
         return result
     problem = yield from record_success(saga, flight, result)
@@ -290,8 +346,24 @@ def _returned(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> Genera
     return result
 
 
+def is_stream(result: Any) -> bool:
+    """Tell whether a result is a generator, by its type alone: a result's own `__class__` may run code, and fail."""
+    return type(result) in {types.GeneratorType, types.AsyncGeneratorType}
+
+
 def _is_error(call: ToolCall, result: Any) -> bool:
-    return call.is_error is not None and bool(call.is_error(result))
+    """Tell an error-shaped result; an adapter that fails to look at one has not shown an error."""
+    try:
+        return call.is_error is not None and bool(call.is_error(result))
+    except Exception:  # noqa: BLE001 - the effect happened, and is recorded as that.
+        return False
+
+
+def _is_pause(call: ToolCall, error: BaseException) -> bool:
+    try:
+        return call.is_pause is not None and bool(call.is_pause(error))
+    except Exception:  # noqa: BLE001 - the tool's own exception is the one to raise and to judge.
+        return False
 
 
 def _refuse_awaitable(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> None:
@@ -301,7 +373,9 @@ def _refuse_awaitable(saga: Saga, call: ToolCall, flight: Flight, result: Any) -
     if inspect.iscoroutine(result):
         result.close()
         error = UsageError(f"tool {name!r} returned a coroutine, which was not started and has been closed: {hint}")
-        record_failure(saga, flight, error, state="failed", assumed=False)
+        # What the tool did before it returned is another matter: judged like any exception, so never as certain.
+        state, assumed = judge(call.declaration, error)
+        record_failure(saga, flight, error, state=state, assumed=assumed)
         raise error
     error = UsageError(
         f"tool {name!r} returned an awaitable ({type(result).__name__}), so its effect is in doubt: {hint}"
@@ -368,6 +442,9 @@ def record_success(
             yield from live.committed(ticket)
         except OwnerReplaced:  # The new owner may count the step as absent: it must hear that it landed.
             late.arrive(saga, flight, values, fields)
+        except (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
+            live.view.steps[flight.step].answered = False  # The caller never saw the result, so a retry is given it.
+            raise
     return problem
 
 
@@ -375,7 +452,7 @@ def _record_outcome(
     saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str, Any], **extra: Any
 ) -> Ticket | None:
     live = saga.live
-    with live.lock, InterruptsHeld():  # Recorded and landed, or neither.
+    with live.lock:
         if not flight.given_up and not live.closed and not live.replaced:
             attempt = live.view.steps[flight.step].attempt
             ticket = live.emit(r.Outcome, values, step=flight.step, attempt=attempt, **fields, **extra)
@@ -390,22 +467,33 @@ def record_error_result(saga: Saga, call: ToolCall, flight: Flight, result: Any)
     state = "in_doubt" if call.declaration.must_be_probed else "failed"
     fields = {"state": state, "assumed": state == "failed", "error": "error_result"}
     ticket = _record_outcome(saga, flight, {"error": encode(result).text}, fields)
-    if ticket is not None:
+    with contextlib.suppress(LogFailed, OwnerReplaced):
         yield from saga.live.committed(ticket)
 
 
 def judge(declaration: Declaration, error: BaseException) -> tuple[str, bool]:
     """Return what an exception says about the effect (`failed` or `in_doubt`), and whether that is assumed."""
-    if isinstance(error, declaration.no_effect_on):
+    members = list(_members(error))
+    if isinstance(error, declaration.no_effect_on) or all(isinstance(m, declaration.no_effect_on) for m in members):
         return "failed", False
-    if isinstance(error, declaration.in_doubt_on) or declaration.must_be_probed or is_in_doubt(error):
+    listed = any(isinstance(member, declaration.in_doubt_on) for member in members)
+    if listed or declaration.must_be_probed or is_in_doubt(error):
         return "in_doubt", False
     return "failed", True
 
 
+def _members(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions of a group, or the one exception."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _members(member)
+    else:
+        yield error
+
+
 def _raised(saga: Saga, call: ToolCall, flight: Flight, error: BaseException, operation: Call) -> None:
     """Record what an exception says. Nothing is awaited: the task may have been cancelled."""
-    if call.is_pause is not None and call.is_pause(error):
+    if _is_pause(call, error):
         _paused(saga, call, flight, error)
         return
     state, assumed = judge(call.declaration, error)
@@ -451,7 +539,7 @@ def _paused(saga: Saga, call: ToolCall, flight: Flight, error: BaseException) ->
         if not doubtful and ticket is not None:
             ticket = saga.live.emit(r.Waived, step=flight.step)
     _commit_quietly(saga.live, ticket)
-    saga.pause(call, f"{call.declaration.name} paused the run")
+    saga.pause(call, f"{call.declaration.name} paused the run", error)
 
 
 def _gave_up(saga: Saga, flight: Flight, error: BaseException) -> None:
@@ -499,14 +587,14 @@ def _read(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
             result = yield from beside.call(saga, call.declaration, None, operation)
     except BaseException as error:
         _record_read(saga, call, {"error": _error_text(error)}, state="failed", error=type(error).__name__)
-        if call.is_pause is not None and call.is_pause(error):
-            saga.pause(call, f"{call.declaration.name} paused the run")
+        if _is_pause(call, error):
+            saga.pause(call, f"{call.declaration.name} paused the run", error)
         raise
     if inspect.iscoroutine(result):
         result.close()
         raise UsageError(f"tool {call.declaration.name!r} returned a coroutine: declare the async function itself")
-    if not (inspect.isgenerator(result) or inspect.isasyncgen(result)):
-        failed = call.is_error is not None and _is_error(call, result)
+    if not is_stream(result):
+        failed = _is_error(call, result)
         _record_read(saga, call, {"result": encode(result).text}, state="failed" if failed else "succeeded")
     return result
 

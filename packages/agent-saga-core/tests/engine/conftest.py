@@ -1,0 +1,33 @@
+"""Fixtures of the engine tests: a kit on each log, and a world that counts what the tools did."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # The helpers are no package, and child processes import them too.
+
+from engine_world import WORLD
+
+from agent_saga import AgentKit
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def kit(request, tmp_path):
+    made = AgentKit("memory:" if request.param == "memory" else tmp_path / "log.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def mem():
+    made = AgentKit("memory:")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world():
+    WORLD.clear()
+    yield WORLD
+    WORLD.clear()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agent_saga.machine.states import StepState, TransitionError
 from agent_saga.model import records as r
+from agent_saga.model.requirements import is_amount, total
 from agent_saga.model.values import decode
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Fact(NamedTuple):
         saga_id: the saga whose fold it is a part of.
         no: the step, or 0.
         value: the amount, the approval's state, the reason or the key.
-        at: when it was spent, or expires; 0 where time does not matter.
+        at: when it was spent, or expires; 0 where time does not matter, or has no end.
     """
 
     kind: str
@@ -65,9 +66,10 @@ class ApprovalView:
 
 @dataclass(slots=True, kw_only=True)
 class Reservation:
-    """A part of a budget that a step holds."""
+    """A part of a budget that an attempt of a step took; what a later attempt takes replaces it."""
 
     step: int
+    attempt: int
     budget: str
     amount: str
     at: int
@@ -75,11 +77,16 @@ class Reservation:
 
 @dataclass(slots=True, kw_only=True)
 class GateView:
-    """What the gate knows of one saga."""
+    """What the gate knows of one saga.
+
+    Attributes:
+        resources: the attempts (step, number) that took each resource; the saga holds it while there is one.
+        action: what an operator did, if the saga is about that.
+    """
 
     approvals: dict[str, ApprovalView] = field(default_factory=dict)
     reservations: list[Reservation] = field(default_factory=list)
-    resources: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     action: r.OperatorAction | None = None
     lifted: bool = False
 
@@ -94,13 +101,9 @@ def facts_of(view: SagaView, *, sealed: bool) -> frozenset[Fact]:
     gate = view.gate
     if gate is None:
         return frozenset()
-    facts = [
-        Fact("spend", held.budget, view.id, held.step, held.amount, held.at)
-        for held in gate.reservations
-        if view.steps[held.step].state is not StepState.ABSENT
-    ]
+    facts = _spent(view, gate.reservations)
     if not sealed:
-        facts += [Fact("resource", name, view.id, 0, "", at) for name, at in gate.resources.items()]
+        facts += [Fact("resource", name, view.id, 0, "", 0) for name in gate.resources]
     facts += [
         Fact("approval", known.id, view.id, 0, known.state, known.request.expires_at)
         for known in gate.approvals.values()
@@ -111,21 +114,29 @@ def facts_of(view: SagaView, *, sealed: bool) -> frozenset[Fact]:
         kind = "key" if action.action.startswith("key_") else action.action
         value = action.data or "" if kind == "key" else action.reason
         facts.append(Fact(kind, action.scope, view.id, 0, value, action.expires_at or 0))
-    return frozenset(_merged(facts))
+    return frozenset(facts)
 
 
-def _merged(facts: list[Fact]) -> list[Fact]:
-    """Add up what one step takes from one budget: facts are told apart by kind, name, saga and step."""
+def _spent(view: SagaView, reservations: list[Reservation]) -> list[Fact]:
+    """Return what each step holds of each budget: what its last attempt that took something took, while it is not gone.
+
+    Compensated spend is not given back, and what is in doubt stays reserved.
+    """
+    last: dict[int, int] = {}
+    for held in reservations:
+        last[held.step] = max(held.attempt, last.get(held.step, 0))
     spent: dict[tuple[str, int], Fact] = {}
-    others = []
-    for fact in facts:
-        if fact.kind != "spend":
-            others.append(fact)
-            continue
-        known = spent.get((fact.name, fact.no))
-        amount = Decimal(fact.value) + (Decimal(known.value) if known else 0)
-        spent[fact.name, fact.no] = fact._replace(value=str(amount))
-    return others + list(spent.values())
+    for held in reservations:
+        if held.attempt == last[held.step] and view.steps[held.step].state is not StepState.ABSENT:
+            known = spent.get((held.budget, held.step))
+            amount = held.amount if known is None else str(total(Decimal(known.value), Decimal(held.amount)))
+            spent[held.budget, held.step] = Fact("spend", held.budget, view.id, held.step, amount, held.at)
+    return list(spent.values())
+
+
+def held_by(view: SagaView, names: tuple[str, ...]) -> frozenset[Fact]:
+    """Return the facts that say that a saga holds these resources."""
+    return frozenset(Fact("resource", name, view.id, 0, "", 0) for name in names)
 
 
 # -- the fold ------------------------------------------------------------------------------------------------------
@@ -149,19 +160,22 @@ def requested(view: SagaView, record: r.ApprovalRequested, values: Mapping[str, 
 
 
 def decided(view: SagaView, record: r.ApprovalDecided, _values: Mapping[str, str]) -> None:
-    """Fold a word on a request: enough distinct principals approve, one rejects."""
+    """Fold a word on a request: enough distinct principals approve, one rejects.
+
+    A word that comes too late changes nothing: the saga's owner and others who give words do not see one another's
+    records while they write, so a saga that withdraws a request meets a rejection now and then.
+    """
     known = _approval(view, record.approval)
-    if known.state not in {"pending", "approved"}:
-        raise TransitionError(f"approval {record.approval!r} is {known.state} already")
+    late = record.refused is not None or known.state not in {"pending", "approved"}
+    if late or (record.decision == "approved" and record.by in known.approved_by):
+        return
     known.decided.append(record)
     if record.decision != "approved":
         known.state = record.decision
-    elif record.by in known.approved_by:
-        raise TransitionError(f"{record.by!r} has approved {record.approval!r} already")
-    else:
-        known.approved_by.append(record.by)
-        if len(known.approved_by) >= known.request.quorum:
-            known.state = "approved"
+        return
+    known.approved_by.append(record.by)
+    if len(known.approved_by) >= known.request.quorum:
+        known.state = "approved"
 
 
 def consumed(view: SagaView, record: r.ApprovalConsumed, _values: Mapping[str, str]) -> None:
@@ -175,21 +189,32 @@ def consumed(view: SagaView, record: r.ApprovalConsumed, _values: Mapping[str, s
 
 
 def reserved(view: SagaView, record: r.Reserved, _values: Mapping[str, str]) -> None:
-    """Fold a reservation."""
-    try:
-        Decimal(record.amount)
-    except InvalidOperation:
-        raise TransitionError(f"{record.amount!r} is no amount") from None
+    """Fold a reservation: it belongs to the attempt whose intent came before it."""
+    step = view.steps.get(record.step)
+    if step is None or not amount_in(record.amount):
+        raise TransitionError(f"step {record.step} cannot take {record.amount!r} of budget {record.budget!r}")
     if record.refused is None:
-        held = Reservation(step=record.step, budget=record.budget, amount=record.amount, at=record.at)
+        held = Reservation(
+            step=record.step, attempt=step.attempt, budget=record.budget, amount=record.amount, at=record.at
+        )
         gate_of(view).reservations.append(held)
+
+
+def amount_in(text: object) -> bool:
+    """Tell whether something is the text of an amount, as records and facts hold them."""
+    try:
+        return isinstance(text, str) and is_amount(Decimal(text))
+    except InvalidOperation:
+        return False
 
 
 def acted(view: SagaView, record: r.OperatorAction, _values: Mapping[str, str]) -> None:
     """Fold an operator's action: the first one is what the saga is about, a later one lifts it."""
     gate = gate_of(view)
-    if gate.action is None:
+    if gate.action is None and record.action in {*HALTING, "key_added"}:
         gate.action = record
+    elif gate.action is None:
+        raise TransitionError(f"{record.action!r} needs something that it ends")
     elif record.action in {"lift", "key_removed"} and not gate.lifted:
         gate.lifted = True
     else:
@@ -201,15 +226,17 @@ def take_resources(view: SagaView, record: r.Intent) -> None:
     if record.resources and record.refused is None:
         held = gate_of(view).resources
         for name in record.resources:
-            held.setdefault(name, record.at)
+            held.setdefault(name, set()).add((record.step, record.attempt))
 
 
-def undo_refused(view: SagaView, no: int, approvals: tuple[str, ...], resources: tuple[str, ...]) -> None:
-    """Take back what an intent that the log refused brought along, in the view that had assumed that it would pass."""
-    gate = gate_of(view)
-    gate.reservations = [held for held in gate.reservations if held.step != no]
-    for name in resources:
-        gate.resources.pop(name, None)
+def undo_refused(view: SagaView, no: int, approvals: tuple[str, ...]) -> None:
+    """Take back what the last attempt of a step brought along, in a view that had assumed that it would pass."""
+    gate, attempt = gate_of(view), view.steps[no].attempt
+    gate.reservations = [held for held in gate.reservations if (held.step, held.attempt) != (no, attempt)]
+    for name, takers in list(gate.resources.items()):
+        takers.discard((no, attempt))
+        if not takers:
+            del gate.resources[name]
     for approval in approvals:
         gate.approvals[approval].state, gate.approvals[approval].step = "approved", None
 

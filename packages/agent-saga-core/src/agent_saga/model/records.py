@@ -94,7 +94,11 @@ class ApprovalRequested(Record, tag="approval_requested", kw_only=True):
 
 
 class ApprovalDecided(Record, tag="approval_decided", kw_only=True):
-    """Somebody's word on a request: `approved` or `rejected`; or what became of it: `expired` or `withdrawn`."""
+    """Somebody's word on a request: `approved` or `rejected`; or what became of it: `expired` or `withdrawn`.
+
+    Attributes:
+        refused: why the log itself did not count it while committing: the request was decided or used meanwhile.
+    """
 
     approval: str
     decision: str
@@ -102,6 +106,7 @@ class ApprovalDecided(Record, tag="approval_decided", kw_only=True):
     note: str = ""
     key_id: str | None = None
     signature: str | None = None
+    refused: str | None = None
 
 
 class ApprovalConsumed(Record, tag="approval_consumed", kw_only=True):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
+from typing import Final
+
+DIGITS_MAX: Final = 200
+"""Amounts are of at most so many digits, before the point and behind it, so that their sums are exact."""
+_EXACT: Final = Context(prec=4 * DIGITS_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,18 @@ class Within:
     limit: Decimal
     since_ns: int = 0
 
+    def __post_init__(self) -> None:
+        """Check the amounts: what cannot be compared must not get as far as the log.
+
+        Raises:
+            ValueError: one is no finite `Decimal` of a sensible size, or is negative.
+        """
+        if not (is_amount(self.amount) and is_amount(self.limit)):
+            raise ValueError(
+                f"budget {self.budget!r}: amount and limit must be finite decimals from 0 up, of at most {DIGITS_MAX} "
+                f"digits before and behind the point; they are {self.amount!r} and {self.limit!r}"
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
@@ -47,4 +64,28 @@ class Approved:
     now_ns: int
 
 
-Requirement = Free | Within | Approved
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """A request for approval still takes words: it is not rejected, used, withdrawn or expired.
+
+    Attributes:
+        approval: its id.
+    """
+
+    approval: str
+
+
+Requirement = Free | Within | Approved | Undecided
+
+
+def is_amount(value: object) -> bool:
+    """Tell whether a value can be spent: a finite `Decimal` from 0 up, small enough for sums to be exact."""
+    if type(value) is not Decimal or not value.is_finite() or value < 0:
+        return False
+    exponent = int(value.as_tuple().exponent)
+    return exponent >= -DIGITS_MAX and value.adjusted() < DIGITS_MAX
+
+
+def total(first: Decimal, second: Decimal) -> Decimal:
+    """Return the exact sum of two amounts, whatever the precision of this thread's context."""
+    return _EXACT.add(first, second)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_saga.errors import GateRefused, SagaSuspended
 from agent_saga.machine.gate import ApprovalView, gate_of
 from agent_saga.model import records as r
+from agent_saga.model.requirements import Undecided
 from agent_saga.model.values import canonical_text, encode
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.ops import Invoke, Sleep
+from agent_saga.runtime.refusal import recordable, refusal, refuse
 from agent_saga.runtime.signatures import valid_principals
+from agent_saga.store.port import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.saga import Saga
     from agent_saga.runtime.step import ToolCall
+    from agent_saga.runtime.writer import Ticket
 
 POLL_S: Final = 0.1
 """How often a waiting call looks whether somebody has decided."""
@@ -68,16 +72,42 @@ def ask(
     """
     live, approver = saga.live, saga.environment.approver
     yield from _refuse_unstorable(saga, call, policy, question)
-    known = _known(live, call, proposed, policy, question=question, taken=taken)
-    if known is None:
-        known = _request(live, call, proposed, policy, question)
+    with live.lock:
+        live.check_accepts(saga.scope, proposed.tool)
+        known, ticket = _known(live, call, proposed, policy, question=question, taken=taken), None
+        if known is None:
+            known, ticket = _request(live, call, proposed, policy, question)
+        # Equal calls side by side do not share a word: each of them is a call of its own, and asks for itself.
+        live.asked_for.add(known.id)
+        call.asked_for.add(known.id)
+    yield from live.committed(ticket)
     if callable(approver) and known.state == "pending":
-        yield from _ask_function(live, known, proposed, approver)
+        yield from _ask_function(saga, known, proposed, approver)
     else:
         live.refresh()
     yield from _wait(saga, known, proposed, question)
-    yield from _check_signatures(live, known)
+    yield from _check_signatures(saga, known)
     return known.id
+
+
+def give_back(live: LiveSaga, call: ToolCall) -> None:
+    """Let other calls use the requests of a call that is over; what it used up is used up."""
+    with live.lock:
+        live.asked_for -= call.asked_for
+
+
+def check_unused(saga: Saga, tool: str, approvals: Collection[str]) -> None:
+    """Look once more before the intent, under the saga's lock: a word may have been taken back meanwhile.
+
+    Raises:
+        GateRefused: it was.
+    """
+    live = saga.live
+    for known in (gate_of(live.view).approvals[approval] for approval in approvals):
+        if known.state != "approved":
+            reason = f"approval {known.id} is {_why(known)}"
+            live.emit(r.Decided, hold=True, tool=tool, decision="refuse", policy=known.request.policy, reason=reason)
+            raise refusal(saga, tool, reason)
 
 
 def _refuse_unstorable(saga: Saga, call: ToolCall, policy: str, question: Ask) -> Generator[Op, Any, None]:
@@ -85,8 +115,8 @@ def _refuse_unstorable(saga: Saga, call: ToolCall, policy: str, question: Ask) -
     encoded = call.encoded or {}
     lost = sorted(name for name, value in encoded.items() if value.opaque)
     if lost and not callable(saga.environment.approver):
-        yield from _refused(
-            saga.live,
+        yield from refuse(
+            saga,
             call.declaration.name,
             policy,
             f"{question.reason}: it needs an approval, and {', '.join(lost)} cannot be shown to whoever approves",
@@ -98,14 +128,19 @@ def _known(
 ) -> ApprovalView | None:
     """Return the request for this very call and question that is still of use, or was rejected.
 
-    Two policies of one kind may both ask about a call. A reason may change with time, so it only comes first.
+    Two policies of one kind may both ask about a call. A reason may change with time, so it only comes first. A call
+    with an argument that has no stored form cannot be recognised, so a word on another one is no word on it.
     """
+    if any(value.opaque for value in (call.encoded or {}).values()):
+        return None
+    others = {*taken, *(live.asked_for - call.asked_for)}
     found = [
         known
         for known in _usable(live, call, proposed, policy)
-        if known.id not in taken and (known.request.quorum, known.request.signed) == (question.quorum, question.signed)
+        if (known.id not in others or known.state == "rejected")
+        and (known.request.quorum, known.request.signed) == (question.quorum, question.signed)
     ]
-    same = [known for known in found if known.request.reason == question.reason]
+    same = [known for known in found if known.request.reason == recordable(question.reason)]
     return next(iter(same or found), None)
 
 
@@ -127,7 +162,9 @@ def _texts(call: ToolCall) -> dict[str, str]:
     return {name: value.text for name, value in (call.encoded or {}).items()}
 
 
-def _request(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str, question: Ask) -> ApprovalView:
+def _request(
+    live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str, question: Ask
+) -> tuple[ApprovalView, Ticket | None]:
     """Record a request. It must be durable before anybody is told of it."""
     texts = _texts(call)
     nonce = clock().entropy(16).hex()
@@ -139,7 +176,7 @@ def _request(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str
             "version": proposed.version,
             "effect": proposed.effect.value,
             "policy": policy,
-            "reason": question.reason,
+            "reason": recordable(question.reason),
             "expires_at": clock().time_ns() + int(question.expires_s * 1e9),
             "quorum": question.quorum,
             "signed": question.signed,
@@ -148,18 +185,16 @@ def _request(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str
         values = {f"kwargs.{name}": text for name, text in texts.items()} | {"nonce": encode(nonce).text}
         digest = call_digest(blank, texts, nonce)
         ticket = live.emit(r.ApprovalRequested, values, durable=True, digest=digest, **fields)
-        known = gate_of(live.view).approvals[fields["approval"]]
-    live.commit_now(ticket)
-    return known
+        return gate_of(live.view).approvals[fields["approval"]], ticket
 
 
 def _ask_function(
-    live: LiveSaga, known: ApprovalView, proposed: ProposedCall, approver: Callable[..., Any]
+    saga: Saga, known: ApprovalView, proposed: ProposedCall, approver: Callable[..., Any]
 ) -> Generator[Op, Any, None]:
     request = known.request
     if request.quorum > 1 or request.signed:
-        yield from _refused(
-            live,
+        yield from refuse(
+            saga,
             request.tool,
             request.policy,
             f"{request.reason}: a function cannot give {_demands(request)}; "
@@ -173,18 +208,33 @@ def _ask_function(
     except TimeoutError:
         decision = "expired"
     except Exception as error:  # noqa: BLE001 - an approver that fails has approved nothing.
-        note = f"the approver failed: {type(error).__name__}: {error}"
-    _decide(live, known, decision, by=APPROVER, note=note)
+        note = recordable(f"the approver failed: {type(error).__name__}: {error}")
+    yield from _decide(saga, known, decision, by=APPROVER, note=note)
 
 
 def _demands(request: r.ApprovalRequested) -> str:
     return f"{request.quorum} words" + (", signed" if request.signed else "")
 
 
-def _decide(live: LiveSaga, known: ApprovalView, decision: str, *, by: str, note: str = "") -> None:
+def _decide(saga: Saga, known: ApprovalView, decision: str, *, by: str, note: str = "") -> Generator[Op, Any, None]:
+    """Record a word of this process, unless somebody else's word has ended the request meanwhile: then that counts."""
+    live = saga.live
     with live.lock:
-        if known.state in {"pending", "approved"}:
-            live.commit_now(live.emit(r.ApprovalDecided, approval=known.id, decision=decision, by=by, note=note))
+        if known.state not in {"pending", "approved"}:
+            return
+        live.check_accepts(saga.scope, known.request.tool)
+        before = known.state, list(known.decided), list(known.approved_by)
+        fields = {"approval": known.id, "decision": decision, "by": by, "note": note}
+        ticket = live.emit(r.ApprovalDecided, requires=(Undecided(approval=known.id),), **fields)
+    if ticket is None:
+        return
+    verdict = yield live.wait_for(ticket)
+    if not isinstance(verdict, Refused):
+        live.check_verdict(verdict)
+        return
+    with live.undoing():
+        known.state, known.decided[:], known.approved_by[:] = before
+    live.refresh()
 
 
 def _wait(saga: Saga, known: ApprovalView, proposed: ProposedCall, question: Ask) -> Generator[Op, Any, None]:
@@ -192,7 +242,7 @@ def _wait(saga: Saga, known: ApprovalView, proposed: ProposedCall, question: Ask
     live, request = saga.live, known.request
     while known.state == "pending":
         if clock().time_ns() >= request.expires_at:
-            _decide(live, known, "expired", by="clock")
+            yield from _decide(saga, known, "expired", by="clock")
             break
         how = f"agent-saga approvals approve {known.id} --by NAME"
         if question.suspend:
@@ -210,10 +260,11 @@ def _wait(saga: Saga, known: ApprovalView, proposed: ProposedCall, question: Ask
                 "approver (AgentKit(approver=...))"
             )
         yield Sleep(POLL_S)
+        live.check_accepts(saga.scope, proposed.tool)
         live.refresh()
     live.paused.pop(known.id, None)
     if known.state != "approved":
-        yield from _refused(live, request.tool, request.policy, f"{request.reason}: {_why(known)}", known.state)
+        yield from refuse(saga, request.tool, request.policy, f"{request.reason}: {_why(known)}", decision=known.state)
 
 
 def _why(known: ApprovalView) -> str:
@@ -223,18 +274,12 @@ def _why(known: ApprovalView) -> str:
     return f"{known.state} by {last.by}" + (f" ({last.note})" if last.note else "")
 
 
-def _check_signatures(live: LiveSaga, known: ApprovalView) -> Generator[Op, Any, None]:
+def _check_signatures(saga: Saga, known: ApprovalView) -> Generator[Op, Any, None]:
     """Count only the words whose signature over the digest is good: a file can be written by others, a key cannot."""
     request = known.request
     if not request.signed:
         return
-    good, problem = valid_principals(live.writer.store, known)
+    good, problem = valid_principals(saga.live.writer.store, known)
     if len(good) < request.quorum:
         why = f"{request.reason}: {len(good)} of {request.quorum} signed approvals are good ({problem})"
-        yield from _refused(live, request.tool, request.policy, why)
-
-
-def _refused(live: LiveSaga, tool: str, policy: str, reason: str, decision: str = "refuse") -> Generator[Op, Any, None]:
-    ticket = live.emit(r.Decided, tool=tool, decision=decision, policy=policy, reason=reason)
-    yield from live.committed(ticket)
-    raise GateRefused(f"{tool!r} was refused in saga {live.id!r}, before any effect: {reason}")
+        yield from refuse(saga, request.tool, request.policy, why)

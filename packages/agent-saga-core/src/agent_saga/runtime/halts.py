@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from agent_saga.errors import GateRefused, SagaSuspended, StoreError
 from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.refusal import recordable
 
 if TYPE_CHECKING:
     from agent_saga.machine.gate import Fact
-    from agent_saga.model.call import ProposedCall
     from agent_saga.runtime.saga import Saga
     from agent_saga.store.port import LogStore
 
@@ -46,8 +46,12 @@ def active(store: LogStore, kinds: tuple[str, ...]) -> list[Fact]:
     return [fact for fact in store.halts() if fact.kind in kinds and (fact.at == 0 or fact.at > now_ns)]
 
 
-def check(saga: Saga, call: ProposedCall) -> None:
+def check(saga: Saga, tool: str) -> None:
     """Stop before an effect that is halted: the saga is suspended, and can be resumed when the halt is lifted.
+
+    Args:
+        saga: the saga of the call.
+        tool: its tool.
 
     Raises:
         SagaSuspended: halted, or whether it is cannot be read; nothing happened.
@@ -58,15 +62,17 @@ def check(saga: Saga, call: ProposedCall) -> None:
     except (StoreError, OSError) as error:
         reason = f"whether it is halted cannot be read ({error})"
     else:
-        covering = [f for f in found if matches(f.name, saga_id=live.view.id, tags=saga.tags, tool=call.tool)]
+        covering = [f for f in found if matches(f.name, saga_id=live.view.id, tags=saga.tags, tool=tool)]
         if not covering:
             live.paused.pop("halt", None)
             return
         reason = f"{covering[0].kind} {covering[0].name}: {covering[0].value or 'no reason given'}"
-    live.emit(r.Decided, tool=call.tool, decision="halt", policy="halt", reason=reason, hold=True)
-    live.paused["halt"] = reason
+    with live.lock:
+        live.check_accepts(saga.scope, tool)
+        live.emit(r.Decided, tool=tool, decision="halt", policy="halt", reason=recordable(reason), hold=True)
+        live.paused["halt"] = reason
     raise SagaSuspended(
-        f"{call.tool!r} did not run: saga {live.id!r} is halted ({reason}). It is suspended when its scope ends, and "
+        f"{tool!r} did not run: saga {live.id!r} is halted ({reason}). It is suspended when its scope ends, and "
         "can be resumed by its key after `agent-saga lift`",
         saga_id=live.id,
     )

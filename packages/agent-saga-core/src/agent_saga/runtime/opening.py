@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agent_saga.errors import InvariantViolation, OwnerReplaced, SagaBusy, UsageError
+from agent_saga.errors import GateRefused, InvariantViolation, OwnerReplaced, SagaBusy, UsageError
 from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.model.ids import make_saga_id
 from agent_saga.runtime.clock import clock
-from agent_saga.runtime.halts import check_drain
+from agent_saga.runtime.halts import check_drain, quarantined
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.ops import Sleep
 from agent_saga.runtime.recover import recover_one
@@ -48,12 +48,13 @@ def open_saga(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga]:
 
     Raises:
         SagaBusy: another live owner holds the key.
+        GateRefused: the log is drained of new sagas, or the saga is quarantined; nothing was started.
         LogFailed: the log could not be written.
     """
     if opening.resume_id is not None:
         return (yield from _resume_by_id(writer, opening.resume_id))
-    check_drain(writer.store, opening.name, opening.tags)
     if opening.key is None:
+        check_drain(writer.store, opening.name, opening.tags)
         return LiveSaga.opening(writer, _record(opening, incarnation=1))
     until = clock().monotonic() + opening.limits.busy_wait_s
     while True:
@@ -73,6 +74,7 @@ def _resume_by_id(writer: Writer, saga_id: str) -> Generator[Op, Any, LiveSaga]:
         raise UsageError(f"there is no saga {saga_id!r} in {writer.store.location}")
     if row.row.state not in {SagaState.OPEN, SagaState.SUSPENDED, SagaState.ABANDONED}:
         raise UsageError(f"saga {saga_id!r} is {row.row.state} and cannot be resumed")
+    _check_not_frozen(writer, row)
     dead = None if row.row.owner is None else writer.store.prove_dead(row.row.owner)
     if row.row.owner is not None and dead is None:
         raise SagaBusy(f"saga {saga_id!r} has a live owner; nothing was started here")
@@ -84,6 +86,16 @@ def _resume_by_id(writer: Writer, saga_id: str) -> Generator[Op, Any, LiveSaga]:
     if isinstance(live, str):
         raise SagaBusy(f"{live} cannot be resumed here; nothing was started")
     return live
+
+
+def _check_not_frozen(writer: Writer, row: StoredRow) -> None:
+    """A quarantine freezes a saga as it is: nobody resumes it, rolls it back or begins another one in its place."""
+    reason = quarantined(writer.store, row.saga_id)
+    if reason is not None:
+        raise GateRefused(
+            f"saga {row.saga_id!r} is quarantined ({reason}) and stays as it is; nothing was started. "
+            f"Open it again after `agent-saga lift saga:{row.saga_id}`"
+        )
 
 
 def _record(opening: Opening, *, incarnation: int) -> r.SagaOpened:
@@ -113,10 +125,12 @@ def _take_up(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga | 
     row = writer.store.row_of_key(opening.key or "")
     if row is None:
         return (yield from _open_new(writer, opening, incarnation=1))
+    if row.row.state == SagaState.COMMITTED and row.row.owner is None:
+        return _replaying(writer, row)
+    if row.leaf is None:
+        _check_not_frozen(writer, row)
     if row.row.owner is not None:
         return (yield from _take_over_from_owner(writer, row))
-    if row.row.state == SagaState.COMMITTED:
-        return _replaying(writer, row)
     if row.row.state == SagaState.ROLLED_BACK:
         return (yield from _open_new(writer, opening, incarnation=row.row.incarnation + 1))
     if _goes_on(row):
@@ -125,6 +139,7 @@ def _take_up(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga | 
 
 
 def _open_new(writer: Writer, opening: Opening, *, incarnation: int) -> Generator[Op, Any, LiveSaga | str]:
+    check_drain(writer.store, opening.name, opening.tags)
     record = _record(opening, incarnation=incarnation)
     live = LiveSaga.opening(writer, record)
     ticket = live.write_opening()

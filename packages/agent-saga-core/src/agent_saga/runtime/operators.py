@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import SagaBusy, UsageError
@@ -12,6 +14,7 @@ from agent_saga.runtime import signatures
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.late import amendment
 from agent_saga.runtime.live import LiveSaga
+from agent_saga.runtime.refusal import recordable
 from agent_saga.store.port import Committed
 from agent_saga.store.reader import load
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from agent_saga.store.reader import Loaded
 
 _TRIES: Final = 50
+_SCOPES: Final = {"halt": ("tool", "saga", "tag"), "drain": ("tag",), "quarantine": ("saga",)}
+TTL_S_MAX: Final = 10 * 365 * 86_400.0
 
 
 def decide_approval(
@@ -40,6 +45,7 @@ def decide_approval(
         LookupError: there is no such request.
         UsageError: it is decided, used, withdrawn or expired already, or a signature is missing; nothing was recorded.
     """
+    by, note = check_name(by), recordable(note)
     for _ in range(_TRIES):
         loaded, known = find_approval(writer, approval)
         _check_open(known, decision, by, private_key)
@@ -78,10 +84,27 @@ def _check_open(known: ApprovalView, decision: str, by: str, private_key: str | 
         raise UsageError(f"approval {known.id!r} is {known.state} already; nothing was recorded")
     if request.expires_at <= clock().time_ns():
         raise UsageError(f"approval {known.id!r} has expired; nothing was recorded. The call must be made again")
-    if decision == "approved" and by in known.approved_by:
+    if decision == "approved" and _plain(by) in map(_plain, known.approved_by):
         raise UsageError(f"{by!r} has approved {known.id!r} already; a quorum needs distinct principals")
     if decision == "approved" and request.signed and private_key is None:
         raise UsageError(f"approval {known.id!r} must be signed: pass a private key")
+
+
+def check_name(by: str) -> str:
+    """Return the name of who acts, without space around it.
+
+    Raises:
+        UsageError: there is none, or it holds what cannot be seen.
+    """
+    name = by.strip()
+    if not name or not name.isprintable():
+        raise UsageError(f"who acts must have a name of visible characters; it is {by!r}")
+    return name
+
+
+def _plain(name: str) -> str:
+    """Return a name as people read it: `Ann` is no second principal beside `ann`."""
+    return unicodedata.normalize("NFKC", name).casefold()
 
 
 def act(
@@ -106,9 +129,14 @@ def act(
         data: the public key as hex, for `key_added`.
 
     Raises:
-        UsageError: the scope has no meaning; nothing was recorded.
+        UsageError: the scope, the name, the time or the key has no meaning; nothing was recorded.
     """
-    _check_scope(action, scope)
+    by, reason = check_name(by), recordable(reason)
+    scope = check_name(scope) if action == "key_added" else check_scope(action, scope)
+    if action == "key_added":
+        data = signatures.check_public_key(data or "")
+    if ttl_s is not None and not (math.isfinite(ttl_s) and 0 < ttl_s <= TTL_S_MAX):
+        raise UsageError(f"it must end after a positive number of seconds, of at most {TTL_S_MAX:g}; not {ttl_s:g}")
     now = clock().time_ns()
     live = LiveSaga.opening(writer, _opened(now, action, by))
     expires_at = None if ttl_s is None else now + int(ttl_s * 1e9)
@@ -124,15 +152,20 @@ def _opened(now: int, name: str, by: str) -> r.SagaOpened:
     return r.SagaOpened(v=r.FORMAT, saga=saga_id, n=0, pos=0, at=now, name=name, owner="", epoch=1, by=by)
 
 
-def _check_scope(action: str, scope: str) -> None:
-    if action == "key_added":
-        return
+def check_scope(action: str, scope: str) -> str:
+    """Return a scope that an action can have.
+
+    Raises:
+        UsageError: it cannot; a halt that stops nothing would be worse than an error.
+    """
+    if action not in _SCOPES:
+        raise UsageError(f"{action!r} is nothing that an operator can do: it is one of {', '.join(_SCOPES)}")
     kind, _, name = scope.partition(":")
-    known = {"halt": {"tool", "saga", "tag"}, "drain": {"tag"}, "quarantine": {"saga"}}[action]
-    if (scope == "*" and action != "quarantine") or (kind in known and name):
-        return
-    forms = ", ".join(sorted(f"{kind}:NAME" for kind in known))
-    star = "" if action == "quarantine" else "*, "
+    everything = scope == "*" and action != "quarantine"
+    if everything or (kind in _SCOPES[action] and name.strip() == name != "" and name.isprintable()):
+        return scope
+    forms = ", ".join(f"{kind}:NAME" for kind in _SCOPES[action])
+    star = "" if action == "quarantine" else "'*', "
     raise UsageError(f"{scope!r} is no scope of {action}: it is {star}{forms}")
 
 
@@ -148,6 +181,7 @@ def lift(
         reason: recorded.
         kinds: of facts; `key` removes the keys of a principal.
     """
+    by, reason = check_name(by), recordable(reason)
     lifted = 0
     for kind in kinds:
         for fact in writer.store.facts(kind, scope):

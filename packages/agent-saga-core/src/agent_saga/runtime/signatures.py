@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import UsageError
+from agent_saga.store.reader import load
 
 if TYPE_CHECKING:
     from agent_saga.machine.gate import ApprovalView
     from agent_saga.store.port import LogStore
+
+_KEY_DIGITS: Final = 64
 
 
 def message(approval: str, digest: str, decision: str, by: str) -> bytes:
@@ -74,11 +77,39 @@ def valid_principals(store: LogStore, known: ApprovalView) -> tuple[set[str], st
 def _flaw(store: LogStore, known: ApprovalView, by: str, signature: str | None) -> str | None:
     if signature is None:
         return "not signed"
-    keys = [fact.value for fact in store.facts("key", by)]
+    keys = registered(store, by)
     if not keys:
         return "no key is registered"
     data = message(known.id, known.request.digest, "approved", by)
     return None if any(_verifies(key, signature, data) for key in keys) else "the signature is not good"
+
+
+def registered(store: LogStore, principal: str) -> list[str]:
+    """Return the public keys of a principal, from the records: a row of the facts table alone registers nothing.
+
+    Raises:
+        CorruptLog: the records that a fact leads to are damaged.
+    """
+    keys = []
+    for fact in store.facts("key", principal):
+        loaded = load(store, fact.saga_id)
+        gate = None if loaded is None else loaded.view.gate
+        action = None if gate is None or gate.lifted else gate.action
+        if action is not None and (action.action, action.scope) == ("key_added", principal) and action.data:
+            keys.append(action.data)
+    return keys
+
+
+def check_public_key(text: str) -> str:
+    """Return a public key as the log holds it.
+
+    Raises:
+        UsageError: it is no Ed25519 public key in hex.
+    """
+    key = text.strip().lower()
+    if len(key) != _KEY_DIGITS or not all(digit in "0123456789abcdef" for digit in key):
+        raise UsageError(f"this is no Ed25519 public key: {_KEY_DIGITS} hex digits are needed")
+    return key
 
 
 def _verifies(key: str, signature: str, data: bytes) -> bool:

@@ -37,7 +37,7 @@ class _State:
         self.amending: dict[str, list[str]] = {}
         self.unsealed: dict[str, None] = {}
         self.leaves = 0
-        self.facts: dict[str, dict[tuple[str, str, int], Fact]] = {}
+        self.facts: dict[str, dict[str, dict[tuple[str, int], Fact]]] = {}
 
     def saga(self, saga_id: str) -> Current | None:
         return self.currents.get(saga_id)
@@ -47,15 +47,22 @@ class _State:
         return None if saga_id is None else self.currents[saga_id]
 
     def facts_of_name(self, kind: str, name: str) -> list[Fact]:
-        return [fact for fact in self.facts.get(kind, {}).values() if fact.name == name]
+        return list(self.facts.get(kind, {}).get(name, {}).values())
+
+    def all_facts(self) -> Iterator[Fact]:
+        return (fact for names in self.facts.values() for facts in names.values() for fact in facts.values())
 
     def change_facts(self, change: FactsChange | None) -> None:
         if change is None:
             return
         for fact in change.removed:
-            self.facts.get(fact.kind, {}).pop((fact.name, fact.saga_id, fact.no), None)
+            names = self.facts.get(fact.kind, {})
+            facts = names.get(fact.name, {})
+            facts.pop((fact.saga_id, fact.no), None)
+            if not facts:
+                names.pop(fact.name, None)
         for fact in change.added:
-            self.facts.setdefault(fact.kind, {})[fact.name, fact.saga_id, fact.no] = fact
+            self.facts.setdefault(fact.kind, {}).setdefault(fact.name, {})[fact.saga_id, fact.no] = fact
 
 
 class MemoryLog:
@@ -196,24 +203,25 @@ class MemoryLog:
     def facts(self, kind: str, name: str | None = None) -> list[Fact]:
         """See LogStore.facts."""
         with self._lock:
-            found = self._state.facts.get(kind, {}).values()
-            return sorted(fact for fact in found if name is None or fact.name == name)
+            if name is not None:
+                return sorted(self._state.facts_of_name(kind, name))
+            return sorted(fact for facts in self._state.facts.get(kind, {}).values() for fact in facts.values())
 
     def halts(self) -> list[Fact]:
         """See LogStore.halts."""
-        facts = self._state.facts
-        return sorted(fact for kind in HALTING if kind in facts for fact in facts[kind].values())
+        if not any(map(self._state.facts.get, HALTING)):  # No lock: a halt that is being written is not there yet.
+            return []
+        return sorted(fact for kind in HALTING for fact in self.facts(kind))
 
     def facts_of(self, saga_id: str) -> list[Fact]:
         """See LogStore.facts_of."""
         with self._lock:
-            kinds = self._state.facts.values()
-            return sorted(fact for facts in kinds for fact in facts.values() if fact.saga_id == saga_id)
+            return sorted(fact for fact in self._state.all_facts() if fact.saga_id == saga_id)
 
     def count_facts(self) -> int:
         """See LogStore.count_facts."""
         with self._lock:
-            return sum(len(facts) for facts in self._state.facts.values())
+            return sum(1 for _ in self._state.all_facts())
 
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""

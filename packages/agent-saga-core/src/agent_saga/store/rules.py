@@ -17,9 +17,18 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 from agent_saga.errors import InvariantViolation
+from agent_saga.machine.gate import amount_in
 from agent_saga.machine.states import SagaState
-from agent_saga.model.records import GENESIS, ApprovalConsumed, Claimed, Intent, Reserved, SagaOpened
-from agent_saga.model.requirements import Approved, Free, Within
+from agent_saga.model.records import (
+    GENESIS,
+    ApprovalConsumed,
+    ApprovalDecided,
+    Claimed,
+    Intent,
+    Reserved,
+    SagaOpened,
+)
+from agent_saga.model.requirements import Approved, Free, Undecided, Within, total
 from agent_saga.store.port import Refused, Stale, Taken
 
 if TYPE_CHECKING:
@@ -159,9 +168,11 @@ def _unmet(item: Item, requirement: Requirement, facts: Facts, asked: dict[str, 
         case Free(names=names):
             return _held(item.saga_id, names, facts)
         case Within():
-            return _exceeded(requirement, facts, asked)
+            return _exceeded(item, requirement, facts, asked)
         case Approved(approval=approval, now_ns=now_ns):
             return _not_approved(approval, now_ns, facts)
+        case Undecided(approval=approval):
+            return None if list(facts.facts_of_name("approval", approval)) else _over(approval)
 
 
 def _held(saga_id: str, names: tuple[str, ...], facts: Facts) -> Refused | None:
@@ -172,16 +183,24 @@ def _held(saga_id: str, names: tuple[str, ...], facts: Facts) -> Refused | None:
     return None
 
 
-def _exceeded(wanted: Within, facts: Facts, asked: dict[str, Decimal]) -> Refused | None:
-    spent = asked.get(wanted.budget, Decimal(0))
+def _exceeded(item: Item, wanted: Within, facts: Facts, asked: dict[str, Decimal]) -> Refused | None:
+    spent, own = asked.get(wanted.budget, Decimal(0)), _step(item)
     for fact in facts.facts_of_name("spend", wanted.budget):
-        if fact.at >= wanted.since_ns:
-            spent += Decimal(fact.value)
-    if spent + wanted.amount > wanted.limit:
-        left = max(wanted.limit - spent, Decimal(0))
+        if not amount_in(fact.value):
+            return Refused(f"what was spent of budget {wanted.budget!r} cannot be read: run agent-saga verify")
+        # What an earlier attempt of this very step took is replaced by what this one takes.
+        if fact.at >= wanted.since_ns and (fact.saga_id, fact.no) != own:
+            spent = total(spent, Decimal(fact.value))
+    if total(spent, wanted.amount) > wanted.limit:
+        left = max(total(wanted.limit, -spent), Decimal(0))
         return Refused(f"budget {wanted.budget!r} has {left} left of {wanted.limit}, and {wanted.amount} was asked")
-    asked[wanted.budget] = asked.get(wanted.budget, Decimal(0)) + wanted.amount
+    asked[wanted.budget] = total(asked.get(wanted.budget, Decimal(0)), wanted.amount)
     return None
+
+
+def _step(item: Item) -> tuple[str, int]:
+    numbers = [draft.body.step for draft in item.drafts if isinstance(draft.body, Intent)]
+    return item.saga_id, numbers[-1] if numbers else 0
 
 
 def _not_approved(approval: str, now_ns: int, facts: Facts) -> Refused | None:
@@ -191,11 +210,16 @@ def _not_approved(approval: str, now_ns: int, facts: Facts) -> Refused | None:
         if fact.at <= now_ns:
             return Refused(f"approval {approval!r} has expired")
         return None
+    return _over(approval)
+
+
+def _over(approval: str) -> Refused:
     return Refused(f"approval {approval!r} was used, withdrawn or rejected")
 
 
 def mark_refused(item: Item, reason: str) -> None:
-    """Mark the drafts of an item whose requirements do not hold."""
+    """Mark the drafts of an item whose requirements do not hold: its intent, or a word on a request."""
+    intends = any(isinstance(draft.body, Intent) for draft in item.drafts)
     for draft in item.drafts:
-        if isinstance(draft.body, Intent | Reserved | ApprovalConsumed):
+        if isinstance(draft.body, Intent | Reserved | ApprovalConsumed if intends else ApprovalDecided):
             draft.body.refused = reason

@@ -50,9 +50,10 @@ ROW_COLUMNS: Final = (
 
 SELECT_FACTS: Final = "SELECT kind, name, saga, no, value, at FROM facts WHERE kind = ?"
 SELECT_HALTS: Final = (
-    "SELECT kind, name, saga, no, value, at FROM facts WHERE kind IN ('halt', 'drain', 'quarantine') "
-    "ORDER BY kind, name, saga"
+    "SELECT kind, name, saga, no, value, at FROM facts WHERE kind >= 'drain' AND kind <= 'quarantine' AND kind <> 'key'"
 )
+"""One walk over a few neighbours of the primary key, in its order: it is read before each intent, and never cached,
+because only a read can tell whether another process has written. (`PRAGMA data_version` costs no less.)"""
 SELECT_FACTS_OF_SAGA: Final = (
     "SELECT kind, name, saga, no, value, at FROM facts WHERE saga = ? ORDER BY kind, name, saga, no"
 )
@@ -163,6 +164,9 @@ def stored_row(values: Sequence[Any]) -> StoredRow:
     return StoredRow(saga_id=saga_id, row=row, head=head, count=count, amendments=amendments, leaf=leaf)
 
 
+SELECT_STRAY_FACT: Final = "SELECT facts.kind, facts.name FROM facts LEFT JOIN sagas ON sagas.saga = facts.saga WHERE sagas.saga IS NULL LIMIT 1"
+_FACTS_BY_INDEX: Final = "SELECT saga, kind, name, no FROM facts INDEXED BY facts_by_saga"
+_FACTS_BY_TABLE: Final = "SELECT saga, kind, name, no FROM facts NOT INDEXED"
 _INDEX_CHECKS: Final = (
     ("sagas_unsealed", "sealed = 0"),
     ("sagas_for_humans", "human > 0"),
@@ -187,6 +191,9 @@ def index_damage(run: Callable[..., list[Any]]) -> str | None:
         by_table = f"SELECT saga FROM sagas NOT INDEXED WHERE {condition}"  # noqa: S608 - constants.
         if run(f"{by_index} EXCEPT {by_table}", ()) or run(f"{by_table} EXCEPT {by_index}", ()):
             return f"index {index} differs from the table of sagas"
+    for one, other in ((_FACTS_BY_INDEX, _FACTS_BY_TABLE), (_FACTS_BY_TABLE, _FACTS_BY_INDEX)):
+        if run(f"{one} EXCEPT {other}", ()):
+            return "index facts_by_saga differs from the table of facts"
     ((last,),) = run("SELECT coalesce(max(pos), 0) FROM records", ())
     for start in range(0, last, _POSITIONS_AT_ONCE):
         for (pos,) in run(_STRAY_POSITIONS, (start, start + _POSITIONS_AT_ONCE)):

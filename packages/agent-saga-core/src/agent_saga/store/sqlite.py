@@ -19,6 +19,7 @@ from agent_saga.store.schema import (
     SELECT_FACTS,
     SELECT_FACTS_OF_SAGA,
     SELECT_HALTS,
+    SELECT_STRAY_FACT,
     index_damage,
     schema_damage,
     stored_row,
@@ -216,6 +217,7 @@ class SqliteLog:
             try:
                 damage = schema_damage(connection)
                 stray = connection.execute(_SELECT_STRAY_KEY).get
+                stray_fact = connection.execute(SELECT_STRAY_FACT).get
                 tail = check_tail(connection, self._path, log=self._log)
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translated(error, self._path, WAIT_TO_READ_S) from error
@@ -223,6 +225,8 @@ class SqliteLog:
             raise CorruptLog(damage)
         if stray is not None:
             raise CorruptLog(f"key {stray!r} is not the key of the saga that it names")
+        if stray_fact is not None:
+            raise CorruptLog(f"the fact {stray_fact!r} is of a saga that is not in the log")
         if (damage := index_damage(self._read)) is not None:
             raise CorruptLog(damage)
         yield "the schema: tables, indexes and triggers as they were made"

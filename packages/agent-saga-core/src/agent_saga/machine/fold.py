@@ -124,11 +124,14 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
 
 
 def refuse(view: SagaView, no: int, reason: str) -> None:
-    """Fold that the log refused an intent while committing it: its effect does not start."""
+    """Fold that the log refused an intent while committing it: its effect does not start.
+
+    A refusal is no failure; that an attempt before it failed stays one.
+    """
     step = view.steps[no]
     if not step.doubtful:
         step.state, step.answered = StepState.ABSENT, True
-    step.waived = True
+    step.waived = step.waived or step.attempt == 1
     step.reason = f"refused: {reason}"
     step.outcome_n, step.outcome_at = step.intent_n, step.intent_at
 

@@ -224,7 +224,7 @@ def _decide(saga: Saga, known: ApprovalView, decision: str, *, by: str, note: st
             return
         live.check_accepts(saga.scope, known.request.tool)
         before = known.state, list(known.decided), list(known.approved_by)
-        fields = {"approval": known.id, "decision": decision, "by": by, "note": note}
+        fields: dict[str, Any] = {"approval": known.id, "decision": decision, "by": by, "note": note}
         ticket = live.emit(r.ApprovalDecided, requires=(Undecided(approval=known.id),), **fields)
     if ticket is None:
         return

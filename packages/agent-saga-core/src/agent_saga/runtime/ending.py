@@ -43,6 +43,7 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
     Raises:
         SagaRolledBack: the scope ended normally, and had to be rolled back all the same.
         RollbackIncomplete: the rollback left something.
+        SagaSuspended: the saga is quarantined.
         LogFailed, OwnerReplaced: the end could not be recorded; another process finishes the saga.
     """
     live = saga.live
@@ -56,6 +57,7 @@ def end(saga: Saga, error: BaseException | None) -> Generator[Op, Any, None]:
             yield from _suspend(saga, cause_of(error))
         elif (frozen := quarantined(live.writer.store, live.view.id)) is not None:
             yield from _suspend(saga, f"quarantined: {frozen}")
+            _tell_frozen(saga, frozen, error)
         elif error is not None:
             yield from _roll_back(saga, cause_of(error), error)
         elif saga.rollback_reason is not None:
@@ -80,6 +82,18 @@ def _only_pauses(live: LiveSaga, error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_only_pauses(live, member) for member in error.exceptions)
     return isinstance(error, SagaSuspended) or any(error is pause for pause in live.pauses)
+
+
+def _tell_frozen(saga: Saga, reason: str, error: BaseException | None) -> None:
+    """Say that the saga has neither committed nor rolled back: whoever reads on must not think that it has ended."""
+    told = (
+        f"saga {saga.id!r} is quarantined ({reason}): it was neither committed nor rolled back, and stays as it is "
+        f"until `agent-saga lift saga:{saga.id}`"
+    )
+    if error is not None:
+        _add_note(error, f"agent-saga: {told}")
+    elif saga.scope == 0:
+        raise SagaSuspended(told, saga_id=saga.id)
 
 
 def _leave_to_outer(saga: Saga, error: BaseException | None) -> None:

@@ -165,7 +165,7 @@ def decide(
         return Refuse("the policy gave no answer in time")
     except Exception as error:  # noqa: BLE001 - a policy that fails refuses.
         return Refuse(f"the policy failed: {type(error).__name__}: {error}")
-    return decision if flaw is None else Refuse(flaw)  # type: ignore[return-value]
+    return decision if flaw is None else Refuse(flaw)
 
 
 def _flaw(decision: object) -> str | None:

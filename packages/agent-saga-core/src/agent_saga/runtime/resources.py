@@ -59,7 +59,7 @@ def _named(saga: Saga, call: ToolCall) -> Generator[Op, Any, set[str]]:
     try:
         names = {template.format_map(call.kwargs) for template in declaration.resources}
         odd = [name for name in names if recordable(name) != name]
-    except Exception as error:  # noqa: BLE001 - the arguments' own methods may fail; then nothing is known to be free.
+    except Exception as error:  # The arguments' own methods may fail; then nothing is known to be free.
         why = f"a resource cannot be named: {type(error).__name__}: {error}"
         yield from refuse(saga, declaration.name, "resources", why)
         raise

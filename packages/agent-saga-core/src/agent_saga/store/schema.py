@@ -164,7 +164,10 @@ def stored_row(values: Sequence[Any]) -> StoredRow:
     return StoredRow(saga_id=saga_id, row=row, head=head, count=count, amendments=amendments, leaf=leaf)
 
 
-SELECT_STRAY_FACT: Final = "SELECT facts.kind, facts.name FROM facts LEFT JOIN sagas ON sagas.saga = facts.saga WHERE sagas.saga IS NULL LIMIT 1"
+SELECT_STRAY_FACT: Final = (
+    "SELECT facts.kind || ' ' || facts.name FROM facts LEFT JOIN sagas ON sagas.saga = facts.saga "
+    "WHERE sagas.saga IS NULL LIMIT 1"
+)
 _FACTS_BY_INDEX: Final = "SELECT saga, kind, name, no FROM facts INDEXED BY facts_by_saga"
 _FACTS_BY_TABLE: Final = "SELECT saga, kind, name, no FROM facts NOT INDEXED"
 _INDEX_CHECKS: Final = (

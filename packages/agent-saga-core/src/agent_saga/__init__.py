@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from agent_saga.runtime.current import current_step as current_step
     from agent_saga.runtime.saga import Saga as Saga
     from agent_saga.testing.prove import prove_rollback as prove_rollback
+    from agent_saga.testing.sim.verify import verify_rollback_invariants as verify_rollback_invariants
+    from agent_saga.testing.sim.verify import verify_rollback_invariants_sync as verify_rollback_invariants_sync
 
 _HOMES = {
     "agent_saga.errors": (
@@ -59,6 +61,7 @@ _HOMES = {
     "agent_saga.runtime.current": ("current_saga", "current_step"),
     "agent_saga.runtime.saga": ("Saga",),
     "agent_saga.testing.prove": ("prove_rollback",),
+    "agent_saga.testing.sim.verify": ("verify_rollback_invariants", "verify_rollback_invariants_sync"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -88,6 +91,8 @@ __all__ = [
     "prove_rollback",
     "saga_scope",
     "saga_tool",
+    "verify_rollback_invariants",
+    "verify_rollback_invariants_sync",
 ]
 
 

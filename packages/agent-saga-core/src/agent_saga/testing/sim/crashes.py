@@ -1,0 +1,276 @@
+"""Every crash of one scenario: the program is run once, and recovery from each state that a death can leave.
+
+A *crash point* is a scenario together with a state that is left when every process dies: the log as it is on disk and
+the world. States differ when their records or the world's ledger differ. A state is left between any two changes of
+log or world (each commit, effect and compensation is one change), so a commit is lost at the state before it and kept
+at the state after it; after a loss of power any state of the log since the last durable commit may be left. A crash
+point counts once, however many ways lead to it, and only after recovery from it was run and checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from agent_saga.errors import InvariantViolation, SagaError
+from agent_saga.runtime.clock import use_clock
+from agent_saga.runtime.recover import sweep
+from agent_saga.store.port import Query
+from agent_saga.testing.sim.invariants import Violation
+from agent_saga.testing.sim.script import Boom, items_of, program
+from agent_saga.testing.sim.stage import Process, Snapshot, Stage, installed
+from agent_saga.testing.sim.tools import Refused, Tools
+from agent_saga.testing.sim.world import TRAVEL_S
+
+if TYPE_CHECKING:
+    from agent_saga.runtime.recover import Recovered
+    from agent_saga.testing.sim.script import Scenario
+
+SWEEPS_MAX: Final = 4
+"""Sweeps after the first, each when the backoff of failed compensations is over."""
+LATER_S: Final = 2 * 3600.0
+_tools: Final = Tools()
+
+
+@dataclass(slots=True)
+class Found:
+    """A counterexample.
+
+    Attributes:
+        path: which of the states that each life passed it died in, the program's life first.
+        trace: lines for people.
+    """
+
+    invariant: str
+    message: str
+    scenario: str
+    path: tuple[int, ...]
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def token(self) -> str:
+        """What `replay` reads."""
+        return f"{self.scenario}@{'.'.join(map(str, self.path))}"
+
+
+@dataclass(slots=True)
+class Covered:
+    """What was covered, in numbers.
+
+    Attributes:
+        points: distinct crash points.
+        deaths: ways that led to them.
+        runs: times that the engine was run, programs and recoveries.
+        damaged: times that everything was at rest and was checked.
+        depth: deaths that followed one another, at most.
+    """
+
+    scenarios: int = 0
+    points: int = 0
+    deaths: int = 0
+    runs: int = 0
+    damaged: int = 0
+    depth: int = 0
+    found: list[Found] = field(default_factory=list)
+
+    def add(self, other: Covered) -> None:
+        """Add what another part covered."""
+        for name in ("scenarios", "points", "deaths", "runs", "damaged"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.depth = max(self.depth, other.depth)
+        self.found += other.found
+
+
+class Explorer:
+    """Explores one scenario.
+
+    Args:
+        scenario: what the saga does.
+        depth: how many deaths follow one another at most: 1 kills the program, 2 recovery too, and so on.
+    """
+
+    def __init__(self, scenario: Scenario, *, depth: int) -> None:
+        self.scenario, self.depth = scenario, depth
+        self.stage = Stage(items_of(scenario, "A"), _tools)
+        self.stage.late_after = scenario.late
+        self.covered = Covered(scenarios=1)
+        self._seen: dict[int, int] = {}
+        self._path: tuple[int, ...] = ()
+
+    def explore(self) -> Covered:
+        """Run the program and every crash."""
+        with installed(self.stage):
+            try:
+                self._from_the_start()
+            except Violation as violation:
+                self.covered.found.append(Found(violation.invariant, violation.message, str(self.scenario), self._path))
+        return self.covered
+
+    def _from_the_start(self) -> None:
+        stage = self.stage
+        snapshots: list[Snapshot] = []
+        stage.snapshots = snapshots
+        play(stage, self.scenario)
+        self.covered.runs += 1
+        stage.snapshots = None
+        restart(stage, ordinal=2)
+        for number, snapshot in enumerate(snapshots):
+            self._visit(snapshot, (number,))
+        self.covered.damaged = stage.judge.rests
+
+    def _visit(self, snapshot: Snapshot, path: tuple[int, ...]) -> None:
+        left = self.depth - len(path)
+        self.covered.deaths += 1
+        digest = snapshot.digest
+        before = self._seen.get(digest)
+        if before is not None and before >= left:
+            return
+        if before is None:
+            self.covered.points += 1
+        self._seen[digest] = left
+        self._path = path
+        snapshots = self.recover(snapshot, record=left > 0, ordinal=len(path) + 1)
+        self.covered.depth = max(self.covered.depth, len(path))
+        for number, inner in enumerate(snapshots):
+            self._visit(inner, (*path, number))
+
+    def recover(self, snapshot: Snapshot, *, record: bool, ordinal: int) -> list[Snapshot]:
+        """Recover from a crash, check the end, and return the states that recovery passed."""
+        stage = self.stage
+        rests = stage.judge.rests
+        stage.restore(snapshot)
+        stage.judge.rests = rests
+        snapshots: list[Snapshot] = []
+        stage.snapshots = snapshots if record else None
+        self.covered.runs += 1
+        restart(stage, ordinal=ordinal)
+        return snapshots
+
+    def replay(self, path: tuple[int, ...]) -> list[str]:
+        """Run one way through the deaths of `path` again, and return what happened, in lines."""
+        stage = self.stage
+        stage.trace = []
+        with installed(stage), contextlib.suppress(Violation):
+            self._replay(path)
+        return stage.trace
+
+    def _replay(self, path: tuple[int, ...]) -> None:
+        stage = self.stage
+        snapshots: list[Snapshot] = []
+        stage.snapshots = snapshots
+        play(stage, self.scenario)
+        if not path:
+            stage.snapshots = None
+            restart(stage, ordinal=2)
+        for ordinal, number in enumerate(path, start=2):
+            assert stage.trace is not None
+            del stage.trace[_line_of(stage.trace, snapshots, number) :]
+            snapshots = self.recover(snapshots[number], record=True, ordinal=ordinal)
+
+
+def _line_of(trace: list[str], snapshots: list[Snapshot], number: int) -> int:
+    """Return the line of the trace after the one of a snapshot."""
+    begin = max((at for at, line in enumerate(trace) if "-- every process dies" in line), default=-1)
+    wanted = sum("; power lost" not in s.label for s in snapshots[: number + 1])
+    for at in range(begin + 1, len(trace)):
+        wanted -= not trace[at].lstrip().startswith("!!") and "  note: " not in trace[at]
+        if wanted < 0:
+            return at
+    return len(trace)
+
+
+def play(stage: Stage, scenario: Scenario) -> None:
+    """Run a scenario's program in a process that nobody kills."""
+    process = Process(stage, 1)
+    use_clock(stage.clock)
+    if scenario.fault is not None:
+        process.log.faults[scenario.fault[0]] = scenario.fault[1]
+    try:
+        process.run(program(process, scenario))
+    except InvariantViolation as error:
+        raise stage.judge.broken("INV-25", str(error)) from error
+    except (SagaError, Boom, Refused, TimeoutError, ConnectionResetError):
+        pass
+    except Exception as error:
+        raise stage.judge.broken("INV-25", f"the engine raised {type(error).__name__}: {error}") from error
+    process.exit()
+
+
+def restart(stage: Stage, *, ordinal: int) -> None:
+    """Run recovery in a new process until nothing more can be done, and check what is true then."""
+    process = Process(stage, ordinal)
+    _sweep(stage, process)
+    if stage.disk.image.chains:
+        _sweep_later(stage, process)
+    recording, stage.snapshots = stage.snapshots, None
+    if stage.disk.image.chains:
+        _sweep_again(stage, process)
+        if stage.world.travelling:
+            stage.pass_time(TRAVEL_S + 1.0)
+        stage.judge.at_rest()
+    process.exit()
+    stage.snapshots = recording
+
+
+def _sweep(stage: Stage, process: Process) -> list[Recovered]:
+    try:
+        done = process.run(sweep(process.writer))
+    except InvariantViolation as error:
+        raise stage.judge.broken("INV-25", str(error)) from error
+    except Exception as error:
+        raise stage.judge.broken("INV-25", f"recovery raised {type(error).__name__}: {error}") from error
+    for one in done:
+        if one.action == "damaged":
+            raise stage.judge.broken("INV-11", f"recovery finds saga {one.saga_id} damaged")
+    return done
+
+
+def _sweep_later(stage: Stage, process: Process) -> None:
+    """Let the backoff of failed compensations pass, and recover again, as long as that changes something."""
+    for _ in range(SWEEPS_MAX):
+        if not any(_may_be_retried(row.saga_id, stage) for row in process.log.rows(Query(unsealed=True))):
+            return
+        stage.pass_time(LATER_S)
+        _sweep(stage, process)
+
+
+def _may_be_retried(saga_id: str, stage: Stage) -> bool:
+    chain = stage.disk.image.chains[saga_id]
+    if chain.row.owner is not None:
+        return True  # A recoverer died when only work was left that has to wait.
+    return chain.row.work > chain.row.human and any(stage.specs[item].undo == "thrice" for item in stage.specs)
+
+
+def _sweep_again(stage: Stage, process: Process) -> None:
+    """Recovery once more changes nothing: there is nothing left to do now."""
+    image, world = stage.disk.image, stage.world.digest
+    if not image.chains or all(chain.row.sealed for chain in image.chains.values()):
+        return
+    _sweep(stage, process)
+    after = stage.disk.image
+    if after is image and stage.world.digest == world:
+        return
+    raise stage.judge.broken("INV-13", _difference(image.pos, after.pos, stage))
+
+
+def _difference(before: int, after: int, stage: Stage) -> str:
+    kinds = [type(b).__name__ for c in stage.disk.image.chains.values() for b in c.bodies if b.pos > before]
+    return f"recovery that had nothing to do wrote {after - before} records: {', '.join(kinds)}"
+
+
+def explore(scenario: Scenario, *, depth: int) -> Covered:
+    """Explore one scenario, all its lives and deaths."""
+    return Explorer(scenario, depth=depth).explore()
+
+
+def commits_of(scenario: Scenario) -> int:
+    """Return how many commits the program of a scenario makes when nothing fails."""
+    explorer = Explorer(replace(scenario, fault=None), depth=0)
+    with installed(explorer.stage) as stage:
+        process = Process(stage, 1)
+        try:
+            process.run(program(process, scenario))
+        except Exception:  # noqa: BLE001 - only counted here; `play` judges it.
+            return process.log.commits
+        return process.log.commits

@@ -1,0 +1,192 @@
+"""The tools, compensators, probes and verifiers of the simulated world, declared the way users declare theirs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from agent_saga.errors import Conflict
+from agent_saga.kit import compensator
+from agent_saga.model.effects import Landed, NotLanded, Unknowable
+from agent_saga.runtime.current import current_step
+from agent_saga.runtime.declaration import make_declaration
+from agent_saga.runtime.registry import register_function
+from agent_saga.testing.sim.world import TRAVEL_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent_saga.runtime.declaration import CallView, Declaration
+    from agent_saga.runtime.registry import BoundCall
+    from agent_saga.testing.sim.stage import Stage
+
+_on: list[Stage] = []
+SETTLE_S: Final = TRAVEL_S + 1.0
+
+
+def stage() -> Stage:
+    """Return the stage on which the simulation plays."""
+    return _on[-1]
+
+
+def enter_stage(new: Stage) -> None:
+    """Let the tools act on this stage."""
+    _on.append(new)
+
+
+def leave_stage() -> None:
+    """Let the tools act on the stage before."""
+    _on.pop()
+
+
+class Refused(Exception):
+    """The remote says no: nothing happened."""
+
+
+class StillRunning(Exception):
+    """The call goes on in its thread after its caller's patience; the driver turns it into a timeout."""
+
+    def __init__(self, item: str, key: str) -> None:
+        super().__init__(item)
+        self.item, self.key = item, key
+
+
+def _act(item: str, idempotency_key: str = "") -> dict[str, str]:
+    here = stage()
+    step = current_step()
+    here.judge.effect_starts(item, idempotency_key, step)
+    act = here.specs[item].act if here.world.started("act", item) == 1 else "ok"
+    match act:
+        case "fail":
+            raise Refused(item)
+        case "doubt-":
+            raise TimeoutError(item)
+        case "late+" | "late-":
+            raise StillRunning(item, idempotency_key)
+        case "travel":
+            land_at = here.clock.now_ns + int(TRAVEL_S * 1e9)
+            here.world.travelling = (*here.world.travelling, (land_at, item, idempotency_key))
+            here.changed(f"{item} was sent")
+            raise ConnectionResetError(item)
+    land(here, item, idempotency_key)
+    if act == "doubt+":
+        raise TimeoutError(item)
+    return {"id": item}
+
+
+def land(here: Stage, item: str, key: str) -> None:
+    """Let an effect happen."""
+    here.world.land(item, key)
+    here.changed(f"{item} happened")
+
+
+def _undo(item: str, key: str = "") -> None:
+    here = stage()
+    here.judge.compensation_starts(item, key)
+    number, undo = here.world.started("undo", item), here.specs[item].undo
+    fails = {"fail": 1 << 30, "once": 1, "thrice": 3}.get(undo, 0)
+    if number <= fails:
+        here.world.note("undo failed", item, key)
+        here.changed(f"the compensation of {item} failed")
+        raise Refused(item)
+    if undo == "conflict":
+        raise Conflict(before=0, ours=1, now=2)
+    if undo == "doubt-" and number == 1:
+        raise TimeoutError(item)
+    here.world.undo(item, key)
+    here.changed(f"{item} was compensated")
+    if undo == "doubt+" and number == 1:
+        raise TimeoutError(item)
+
+
+def _verify(charge_id: str) -> bool:
+    stage().judge.asked("a verifier")
+    return not stage().world.standing(charge_id)
+
+
+@compensator("sim.keyed")
+def keyed(charge_id: str, idempotency_key: str) -> None:
+    """Takes the key: the remote knows a repeat."""
+    _undo(charge_id, idempotency_key)
+
+
+@compensator("sim.keylook", verify=_verify)
+def keylook(charge_id: str, idempotency_key: str) -> None:
+    """Takes the key, and can be read back."""
+    _undo(charge_id, idempotency_key)
+
+
+@compensator("sim.idem", idempotent=True)
+def idem(charge_id: str) -> None:
+    """A repeat does no harm."""
+    _undo(charge_id)
+
+
+@compensator("sim.plain")
+def plain(charge_id: str) -> None:
+    """A repeat does harm, and nobody can look."""
+    _undo(charge_id)
+
+
+@compensator("sim.look", verify=_verify)
+def look(charge_id: str) -> None:
+    """A repeat does harm; it can be read back."""
+    _undo(charge_id)
+
+
+@compensator("sim.absent", safe_if_absent=True)
+def absent(charge_id: str, idempotency_key: str) -> None:
+    """May run although there is no effect."""
+    _undo(charge_id, idempotency_key)
+
+
+def _by_callable(call: CallView) -> BoundCall:
+    return keyed.with_(charge_id=call.result["id"])
+
+
+def _probe(key: str, kwargs: dict[str, Any]) -> Landed | NotLanded:  # noqa: ARG001 - it is called by name.
+    stage().judge.asked("a probe")
+    world = stage().world
+    return Landed({"id": kwargs["item"]}) if world.landed.get(kwargs["item"]) else NotLanded()
+
+
+def _blind(key: str, kwargs: dict[str, Any]) -> Unknowable:  # noqa: ARG001 - it is called by name.
+    return Unknowable("simulated")
+
+
+PROBE: Final = register_function("sim.probe", _probe)
+BLIND: Final = register_function("sim.blind", _blind)
+
+_HOW: Final[dict[str, dict[str, Any]]] = {
+    "keyed": {"compensate": keyed.bind(charge_id="result.id")},
+    "idem": {"compensate": idem.bind(charge_id="result.id")},
+    "plain": {"compensate": plain.bind(charge_id="result.id")},
+    "look": {"compensate": look.bind(charge_id="result.id")},
+    "keylook": {"compensate": keylook.bind(charge_id="result.id")},
+    "absent": {"compensate": absent.bind(charge_id="kwargs.item")},
+    "probe": {"compensate": keyed.bind(charge_id="result.id"), "probe": PROBE},
+    "travel": {"compensate": keyed.bind(charge_id="result.id"), "probe": PROBE, "settle_s": SETTLE_S},
+    "blind": {"compensate": keyed.bind(charge_id="result.id"), "probe": BLIND},
+    "keytool": {"compensate": keyed.bind(charge_id="result.id"), "key_param": "idempotency_key"},
+    "callable": {"compensate": _by_callable},
+    "final": {},
+}
+
+
+class Tools:
+    """The tools by item, each declared once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], tuple[Declaration, Callable[..., Any]]] = {}
+
+    def tool(self, item: str, decl: str) -> tuple[Declaration, Callable[..., Any]]:
+        """Return the declaration and the function of an item's tool."""
+        made = self._made.get((item, decl))
+        if made is None:
+            effect = "irreversible" if decl == "final" else "compensable"
+            made = self._made[item, decl] = make_declaration(tool_name(item), effect, **_HOW[decl]), _act
+        return made
+
+
+def tool_name(item: str) -> str:
+    """Return the name of an item's tool: one each, so that a record names the item."""
+    return f"tool.{item}"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import contextvars
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -337,7 +338,8 @@ def run(job):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A test run in the background ignores it.
     if "ctrl_c_after_s" in job:
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        sys.unraisablehook = lambda *_: None  # An interrupt anywhere leaves files and loops of others unclosed.
+        sys.unraisablehook = lambda *_: None  # An interrupt anywhere leaves files and loops of others unclosed,
+        logging.disable()  # and asyncio says so.
     # SIGALRM kills where nothing handles it.
     signal.setitimer(signal.ITIMER_REAL, job.get("dies_after_s", job.get("ctrl_c_after_s", 0)))
     result = contextvars.Context().run(JOBS[job["do"]], job)

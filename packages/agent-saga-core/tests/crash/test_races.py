@@ -147,6 +147,18 @@ def test_ctrl_c_rolls_back(lab, mode, point):
     check_truth(room, clean=True)
 
 
+@pytest.mark.parametrize("point", ["after commit of claimed", "before the compensation of hotel"])
+def test_ctrl_c_in_a_recovery_leaves_the_rest_to_the_next(lab, point):
+    """R-10: an interrupted sweep is no failure of the log; the next one goes on."""
+    room = lab.room()
+    assert room.run("forward", crash_at=IN_THE_MIDDLE, **TRIP) is None
+    sweep = room.start("recover", stop_at=[point]).stopped()
+    assert sweep.go_on(signal.SIGINT).wait()["ended"] == "KeyboardInterrupt"
+    recover_for_good(room)
+    check_truth(room, clean=True)
+    assert room.standing() == set()
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("point", ["before the compensation of flight", "after the compensation of hotel"])
 def test_a_second_ctrl_c_leaves_the_rest_to_recovery(lab, mode, point):

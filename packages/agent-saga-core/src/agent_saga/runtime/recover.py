@@ -129,17 +129,21 @@ def sweep(
         LogFailed: the log could not be written.
     """
     done: list[Recovered] = []
-    for row in list(candidates(writer.store, saga_id)):
-        try:
-            done.append((yield from _look_after(writer, row, named=saga_id is not None)))
-        except OwnerReplaced:
-            done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="raced"))
-        except CorruptLog as error:
-            if error.saga_id is None:
-                raise
-            done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="damaged", damage=error))
-        if progress is not None:
-            progress(done[-1])
+    writer.enter(done)
+    try:
+        for row in list(candidates(writer.store, saga_id)):
+            try:
+                done.append((yield from _look_after(writer, row, named=saga_id is not None)))
+            except OwnerReplaced:
+                done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="raced"))
+            except CorruptLog as error:
+                if error.saga_id is None:
+                    raise
+                done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="damaged", damage=error))
+            if progress is not None:
+                progress(done[-1])
+    finally:
+        writer.leave(done)
     return done
 
 

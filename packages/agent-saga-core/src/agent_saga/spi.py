@@ -35,6 +35,7 @@ __all__ = [
     "decide_approval",
     "default_kit",
     "guard",
+    "note_pause",
     "read_records",
     "require_declared",
 ]
@@ -69,6 +70,7 @@ def guard(
     validate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     is_error: Callable[[Any], bool] | None = None,
     is_pause: Callable[[BaseException], bool] | None = None,
+    plain_replay: bool = False,
     kit: AgentKit | None = None,
 ) -> R:
     """Run a framework's tool call as a step of the current saga; outside of one, run it bare.
@@ -85,6 +87,8 @@ def guard(
         validate: returns the validated arguments; what it raises happens before any intent.
         is_error: tells a result that the framework shapes as an error.
         is_pause: tells an exception that pauses the run and is no failure.
+        plain_replay: a replay may answer with the plain data of a record-like result (a model's dump, say) where the
+            object itself is gone; the adapter makes of it what its framework wants.
         kit: whose declarations count outside of a saga; by default the default kit.
 
     Raises:
@@ -101,7 +105,9 @@ def guard(
     key = joined_key(declaration, saga)
     if key is not None:
         return call(_with_key(declaration, given, key))
-    tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
+    tool_call = _tool_call(
+        declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause, plain_replay=plain_replay
+    )
     return drive(perform(saga, tool_call))  # type: ignore[no-any-return]
 
 
@@ -117,6 +123,7 @@ async def aguard(
     validate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     is_error: Callable[[Any], bool] | None = None,
     is_pause: Callable[[BaseException], bool] | None = None,
+    plain_replay: bool = False,
     kit: AgentKit | None = None,
 ) -> R:
     """See guard; `call` is async."""
@@ -129,7 +136,9 @@ async def aguard(
     key = joined_key(declaration, saga)
     if key is not None:
         return await call(_with_key(declaration, given, key))
-    tool_call = _tool_call(declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause)
+    tool_call = _tool_call(
+        declaration, given, call, adapter, call_id, scope, attempt, is_error, is_pause, plain_replay=plain_replay
+    )
     return await adrive(perform(saga, tool_call))
 
 
@@ -185,6 +194,24 @@ def claim(call_ids: Iterable[str], *, adapter: str, scope: str) -> None:
             if known and step.call_id is not None and ids[step.call_id] > 0:
                 ids[step.call_id] -= 1
                 live.unclaimed.discard(no)
+
+
+def note_pause(name: str, reason: str | None) -> None:
+    """Say that a run in the current saga has paused outside of any tool, or (None) that it goes on.
+
+    A saga that has a paused run when its scope ends is suspended instead of committed.
+
+    Args:
+        name: of the run.
+        reason: why it waits, for people.
+    """
+    saga = current_saga_var.get()
+    if saga is None:
+        return
+    if reason is None:
+        saga.live.paused.pop(name, None)
+    else:
+        saga.live.paused[name] = reason
 
 
 def decide_approval(approval: str, *, approved: bool, by: str, note: str = "") -> None:
@@ -243,6 +270,8 @@ def _tool_call(  # noqa: PLR0917 - private, and called in two places with the na
     attempt: int,
     is_error: Callable[[Any], bool] | None,
     is_pause: Callable[[BaseException], bool] | None,
+    *,
+    plain_replay: bool,
 ) -> ToolCall:
     visible = {name: value for name, value in kwargs.items() if name != declaration.key_param}
 
@@ -259,6 +288,7 @@ def _tool_call(  # noqa: PLR0917 - private, and called in two places with the na
         attempt=attempt,
         is_error=is_error,
         is_pause=is_pause,
+        plain_replay=plain_replay,
     )
 
 

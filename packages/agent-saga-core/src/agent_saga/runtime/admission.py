@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_saga.errors import AlreadyCommitted, ReplayUnavailable, StepInDoubt
 from agent_saga.machine.states import StepState
 from agent_saga.model import records as r
-from agent_saga.model.values import decode
+from agent_saga.model.values import decode, is_complete
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
 from agent_saga.runtime.ops import Join
@@ -117,7 +117,7 @@ def _retry(live: LiveSaga, call: ToolCall, step: StepView) -> Generator[Op, Any,
             return None
         gone = live.view.rolled_back(step)
         if step.state in _STANDING and not gone:
-            return _claim(live, step)
+            return _claim(live, step, plain=call.plain_replay)
         may_run = step.state is StepState.ABSENT or _may_repeat(live, call.declaration, step)
         if may_run and live.committed_key:
             raise _already_committed(live, call)
@@ -150,7 +150,7 @@ def again_after_failure(live: LiveSaga, call: ToolCall, step: StepView) -> Gener
         yield from settle(live, step, Budget(clock().monotonic() + RETRY_JOIN_S))
     with live.lock:
         if step.state in _STANDING:
-            return _claim(live, step)
+            return _claim(live, step, plain=call.plain_replay)
         if step.state is StepState.ABSENT or _may_repeat(live, call.declaration, step):
             return Admitted(again=step, attempts=step.attempt)
     return None
@@ -163,15 +163,16 @@ def _first_told(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> Admitt
     if found is None:
         found = next((step for step in standing if step.no in live.unclaimed), None)
     if found is not None:
-        return _claim(live, found, call)
+        return _claim(live, found, call, plain=call.plain_replay)
     if live.committed_key:
         raise _already_committed(live, call)
     return Admitted(repeats=any(step.state is StepState.STANDING for step in equal))
 
 
-def _claim(live: LiveSaga, step: StepView, call: ToolCall | None = None) -> Admitted:
+def _claim(live: LiveSaga, step: StepView, call: ToolCall | None = None, *, plain: bool) -> Admitted:
     """Take a standing step's result for a call; one whose result is not there stays unclaimed, and never runs again."""
-    if step.no not in live.objects and (step.result is None or not step.exact):
+    known = step.result is not None and (step.exact or (plain and is_complete(step.result)))
+    if step.no not in live.objects and not known:
         raise ReplayUnavailable(
             f"step {step.id!r}: {step.tool!r} stands and must not run again, but its result could not be stored, so it "
             "cannot be replayed. Return plain data from the tool, or settle this saga by hand"

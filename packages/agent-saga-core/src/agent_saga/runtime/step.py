@@ -32,11 +32,11 @@ from agent_saga.runtime.admission import Overtaken
 from agent_saga.runtime.classify import is_in_doubt
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.current import CurrentStep, current_step_var
-from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, recipe_of
+from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, hide, recipe_of
 from agent_saga.runtime.gate import pass_again, pass_gate
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep
-from agent_saga.runtime.registry import Binding
+from agent_saga.runtime.registry import Binding, BoundCall
 from agent_saga.runtime.resources import ResourceTaken, why_not_wait
 from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.store.port import Refused
@@ -70,6 +70,7 @@ class ToolCall:
         attempt: how often the framework has begun this unit of work before.
         is_error: tells an error-shaped result.
         is_pause: tells an exception that only pauses the run.
+        plain_replay: a record-like result may be replayed as the plain data that the log keeps of it.
         step: the number of the step that its last attempt made or continued.
         asked_for: the requests for approval that are about this call, and about no other that runs now.
         waits_until: how long it waits for resources, once it does.
@@ -84,6 +85,7 @@ class ToolCall:
     attempt: int = 0
     is_error: Callable[[Any], bool] | None = None
     is_pause: Callable[[BaseException], bool] | None = None
+    plain_replay: bool = False
     encoded: dict[str, Encoded] | None = None
     identity: bytes | None = None
     step: int = 0
@@ -101,6 +103,7 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     """
     live, declaration = saga.live, call.declaration
     live.check_accepts(saga.scope, declaration.name)
+    saga.resumed_pause(call)
     if declaration.read_only:
         return (yield from _read(saga, call))
     _check_compensation(declaration)
@@ -285,7 +288,6 @@ def _intend(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> t
             ticket = _bring_along(live, no, passed)
         if again is None and call.identity is not None:
             live.by_identity.setdefault(call.identity, []).append(no)
-        saga.resumed_pause(call)
     return flight, ticket
 
 
@@ -300,12 +302,14 @@ def _bring_along(live: LiveSaga, no: int, passed: Passed) -> Ticket | None:
 
 
 def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
-    return lambda result: bind_compensation(call.declaration.compensate, CallView(call.kwargs, result, key))
+    def bind(result: Any) -> BoundCall | None:
+        bound = bind_compensation(call.declaration.compensate, CallView(call.kwargs, result, key))
+        return None if bound is None else hide(call.declaration, call.kwargs, bound)
+
+    return bind
 
 
-def _not_started(
-    saga: Saga, flight: Flight, error: BaseException, ticket: Ticket | None, passed: Passed
-) -> None:
+def _not_started(saga: Saga, flight: Flight, error: BaseException, ticket: Ticket | None, passed: Passed) -> None:
     """The wait for the intent was interrupted, it was refused, or the log failed: the effect was not started."""
     live = saga.live
     verdict = None if ticket is None else ticket.verdict
@@ -398,14 +402,8 @@ def success_fields(live: LiveSaga, no: int, result: Any) -> tuple[dict[str, str]
     except Exception as error:  # noqa: BLE001 - the effect happened; a failing binder makes an orphan, said at once.
         problem = _unbound(step, f"{type(error).__name__}: {error}")
     if bound is not None:
-        objects = {}
-        for name, value in bound.kwargs.items():
-            form = encode(value)
-            values[f"compensation.{name}"] = form.text
-            if not form.exact:
-                objects[name] = value
-        if objects:
-            live.bound_objects[no] = objects
+        texts = live.texts_of(no, bound.kwargs, bound.hidden)
+        values |= {f"compensation.{name}": text for name, text in texts.items()}
     if not encoded.exact:
         live.objects[no] = result
     fields = {"state": "succeeded", "bound": bound is not None, "exact": encoded.exact}
@@ -586,9 +584,10 @@ def _read(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
         else:
             result = yield from beside.call(saga, call.declaration, None, operation)
     except BaseException as error:
-        _record_read(saga, call, {"error": _error_text(error)}, state="failed", error=type(error).__name__)
         if _is_pause(call, error):
             saga.pause(call, f"{call.declaration.name} paused the run", error)
+        else:
+            _record_read(saga, call, {"error": _error_text(error)}, state="failed", error=type(error).__name__)
         raise
     if inspect.iscoroutine(result):
         result.close()

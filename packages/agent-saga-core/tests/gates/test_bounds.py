@@ -103,7 +103,7 @@ def test_conversion_never_changes_the_answer(dose, unit):
     """GATE: an amount and its conversion get the same answer."""
     rule = Bounds(tool="give", argument="dose", min="0.1", max=50, unit="mg", allowed_units=("ug", "g", "kg"))
     name, power = unit
-    in_mg = dose.scaleb(power)
+    in_mg = dose.scaleb(power)  # At most 18 digits: exact in any context.
     decision = rule.decide(call("give", dose=f"{dose:f} {name}"), Facts())
     assert isinstance(decision, type(rule.decide(call("give", dose=in_mg), Facts())))
 

@@ -121,7 +121,7 @@ def test_a_policy_that_raises_refuses(make_kit, wrap, bad):
     assert PAID == []
 
 
-@pytest.mark.parametrize("name", ["Pay", "p\u0430y", "pay ", "pay\u200b", "\uff50ay"], ids=ascii)
+@pytest.mark.parametrize("name", ["Pay", "p\u0430y", "pay ", "p\u00e1y", "\uff50ay"], ids=ascii)
 def test_a_look_alike_tool_passes_no_gate(make_kit, name):
     """GATE: a tool declared under a name that imitates another is neither allowed nor left alone."""
     for policy in (AllowTools("pay"), DenyTools("pay"), Bounds(tool="pay", argument="amount", max=100)):

@@ -184,3 +184,21 @@ def test_lists_of_nothing_are_refused_where_they_are_written():
     for make in (AllowTools, DenyTools, lambda: AllowValues(argument="a", values=()), lambda: AllowTools("")):
         with pytest.raises(DeclarationError):
             make()
+
+
+def test_effect_rules_are_about_one_effect_class():
+    """GATE: an effect rule answers calls of its class and leaves the others to other rules."""
+    rule = EffectRule("irreversible", "refuse", tool="mail*")
+    assert refused(rule.decide(call("mail_all", "irreversible"), Facts())) == "mail_all is irreversible"
+    allowed(rule.decide(call("mail_all", "compensable"), Facts()))
+    allowed(rule.decide(call("post", "irreversible"), Facts()))
+
+
+def test_patterns_of_deny_rules_reach_imitations_too():
+    """GATE: every part of a shell pattern is matched against what a name looks like."""
+    for name in ("Drop_Table7", "drop-table9", "dr\u03bfp_table1", "drop_table\u0259", "drop_table[0-9]"):
+        assert imitated(("drop_table[0-9]",), name), name
+    for name in ("drop_tablex", "drop_table", "drop_table10", "droptable7"):
+        assert imitated(("drop_table[0-9]",), name) is None, name
+    assert imitated(("?ay",), "\u0420ay") == "?ay"
+    assert imitated(("a[b",), "A[B") == "a[b"

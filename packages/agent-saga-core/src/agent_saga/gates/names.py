@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import itertools
 import re
 import unicodedata
 from typing import TYPE_CHECKING, Final
@@ -75,13 +76,8 @@ def _imitated(patterns: tuple[str, ...], text: str) -> str | None:
 def _imitates(pattern: str, text: str) -> bool:
     if text == pattern or fnmatch.fnmatchcase(text, pattern):
         return True
-    rules, shapes = skeletons(pattern, wild=is_pattern(pattern)), skeletons(text)
-    return any(overlaps(_tokens(rule), shape) for rule in rules for shape in shapes)
-
-
-def looks_like(text: str, other: str) -> bool:
-    """Tell whether two different texts could be mistaken for each other."""
-    return text != other and _imitates(other, text)
+    shapes = {_skeleton(text, *variant) for variant in _VARIANTS}
+    return any(overlaps(_tokens(pattern, *variant), shape) for variant in _VARIANTS for shape in shapes)
 
 
 _says_cached = functools.lru_cache(maxsize=4096)(_says)
@@ -90,32 +86,16 @@ _imitated_cached = functools.lru_cache(maxsize=4096)(_imitated)
 
 # -- skeletons -----------------------------------------------------------------------------------------------------
 
-
-def skeletons(text: str, *, wild: bool = False) -> frozenset[str]:
-    """Return the forms in which a reader may take `text`.
-
-    Args:
-        text: a name.
-        wild: it is a shell pattern, whose wildcards stay as they are.
-    """
-    return frozenset(
-        _skeleton(text, ambiguous=ambiguous, space=space, wild=wild) for ambiguous in "li" for space in ("", "_")
-    )
+_VARIANTS: Final = tuple(itertools.product("li", ("", "_")))
+"""How a reader may take a name: `1` and `I` as `l` or as `i`, white space as nothing or as a separator."""
 
 
-def _skeleton(text: str, *, ambiguous: str, space: str, wild: bool) -> str:
-    shown = []
+def _skeleton(text: str, ambiguous: str, space: str) -> str:
+    """Return one form in which a reader may take `text`."""
     apart = _decomposed(text)
     mixed = any(char.isascii() and char.isalpha() for char in apart)
-    for char in apart:
-        if wild and char in "*?[]":
-            shown.append(char)
-        elif char in _AMBIGUOUS or LOOKS_LIKE.get(char) == "1":
-            shown.append(ambiguous)
-        else:
-            shown.append(_shape(char, space, mixed=mixed))
-    folded = "".join(shown)
-    return folded if wild else re.sub(f"{_UNKNOWN}+", _UNKNOWN, _joined(folded))
+    shown = [ambiguous if char in _AMBIGUOUS else _shape(char, space, mixed=mixed) for char in apart]
+    return re.sub(f"{_UNKNOWN}+", _UNKNOWN, _joined("".join(shown)))
 
 
 def _joined(text: str) -> str:
@@ -127,7 +107,8 @@ def _decomposed(text: str) -> str:
     """Return compatibility forms taken apart, without accents and without what is not seen."""
     # Before NFKD too: it turns some look-alikes into letters that look like nothing (the lunate sigma).
     apart = unicodedata.normalize("NFKD", "".join(LOOKS_LIKE.get(char, char) for char in text))
-    return "".join(char for char in apart if not unicodedata.combining(char) and not _is_invisible(char))
+    seen = (char for char in apart if not unicodedata.combining(char) and not _is_invisible(char))
+    return "".join(LOOKS_LIKE.get(char, char) for char in seen)
 
 
 _BLANK_LETTERS: Final = frozenset("\u115f\u1160\u3164\uffa0\u034f\u2800\u17b4\u17b5")
@@ -149,12 +130,10 @@ def _shape(char: str, space: str, *, mixed: bool) -> str:
         return "o"
     if char.isascii():
         return char.lower()
-    shape = LOOKS_LIKE.get(char)
-    if shape is None:
-        folded = char.casefold()
-        shape = LOOKS_LIKE.get(folded, folded)
+    folded = char.casefold()
+    shape = LOOKS_LIKE.get(folded, folded)
     if shape.isascii():
-        return {"0": "o", "-": "_"}.get(shape, shape)
+        return {"0": "o", "1": "l", "-": "_"}.get(shape, shape)
     return shape if _is_of_its_own(shape, mixed=mixed) else _UNKNOWN
 
 
@@ -177,33 +156,29 @@ def _is_of_its_own(char: str, *, mixed: bool) -> bool:
 # -- patterns against skeletons ------------------------------------------------------------------------------------
 
 
+_PARTS: Final = re.compile(r"(\*|\?|\[!?\]?[^\]]*\])")
+
+
 @functools.lru_cache(maxsize=1024)
-def _tokens(pattern: str) -> tuple[Callable[[str], bool] | None, ...]:
-    """Return a pattern as tests of one character each; None stands for `*`."""
+def _tokens(pattern: str, ambiguous: str, space: str) -> tuple[Callable[[str], bool] | None, ...]:
+    """Return a pattern as tests of one character each of a skeleton; None stands for `*`."""
     tokens: list[Callable[[str], bool] | None] = []
-    literal = ""
-    position = 0
-    while position < len(pattern):
-        char = pattern[position]
-        end = pattern.find("]", position + 2) if char == "[" else -1
-        if char not in "*?" and end < 0:
-            literal += char
-            position += 1
-            continue
-        tokens += [char.__eq__ for char in _joined(literal)]
-        literal = ""
-        if end >= 0:
-            tokens.append(functools.partial(_in_set, pattern[position : end + 1]))
-            position = end
+    for part in _PARTS.split(pattern):
+        if part == "*":
+            tokens.append(None)
+        elif part == "?":
+            tokens.append(_anything)
+        elif part.startswith("[") and len(part) > 1 and part.endswith("]"):
+            tokens.append(functools.partial(_in_set, part))
         else:
-            tokens.append(None if char == "*" else _anything)
-        position += 1
-    tokens += [char.__eq__ for char in _joined(literal)]
+            tokens += [char.__eq__ for char in _skeleton(part, ambiguous, space)]
     return tuple(tokens)
 
 
 def _in_set(pattern: str, char: str) -> bool:
-    return fnmatch.fnmatchcase(char, pattern)
+    """Tell whether a set such as `[0-9]` has a character that looks like this one."""
+    twins = {"o": "oO0", "l": "lL1I|", "i": "iI1"}.get(char, char + char.upper())
+    return any(fnmatch.fnmatchcase(twin, pattern) for twin in twins)
 
 
 def _anything(_char: str) -> bool:

@@ -82,6 +82,8 @@ def is_amount(value: object) -> bool:
     """Tell whether a value can be spent: a finite `Decimal` from 0 up, small enough for sums to be exact."""
     if type(value) is not Decimal or not value.is_finite() or value < 0:
         return False
+    if 0 <= value.adjusted() < DIGITS_MAX and len(str(value)) <= DIGITS_MAX:
+        return True  # Too short to have that many digits behind the point; taking it apart costs ten times as much.
     exponent = int(value.as_tuple().exponent)
     return exponent >= -DIGITS_MAX and value.adjusted() < DIGITS_MAX
 

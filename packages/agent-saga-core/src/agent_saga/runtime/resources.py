@@ -64,7 +64,7 @@ def _named(saga: Saga, call: ToolCall) -> Generator[Op, Any, set[str]]:
         yield from refuse(saga, declaration.name, "resources", why)
         raise
     if odd:
-        yield from refuse(saga, declaration.name, "resources", f"{odd[0]!r} cannot be the name of a resource")
+        yield from refuse(saga, declaration.name, "resources", f"{odd[0][:80]!r} cannot be the name of a resource")
     return names
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from agent_saga.model.values import Marker
 
 _NAMES_SHOWN_MAX: Final = 12
 ROOTS: Final = ("result", "kwargs", "args", "key")
@@ -55,9 +58,17 @@ def _enter(node: Any, part: str, path: str, walked: str) -> Any:
         except IndexError:
             raise PathMissing(f"{path!r} was wanted, but {walked!r} has {len(node)} items") from None
     try:
-        return getattr(node, part)
+        found = None if isinstance(node, Marker) else getattr(node, part)
+        if isinstance(node, Marker) or _is_method(found):
+            raise AttributeError(part)
+        return found
     except AttributeError:
         raise PathMissing(f"{path!r} was wanted, but {walked!r} is {_describe(node)}") from None
+
+
+def _is_method(value: object) -> bool:
+    """A method is nothing that a tool took or returned: `result.count` of a list is a path that leads nowhere."""
+    return isinstance(value, types.MethodType | types.BuiltinMethodType | types.MethodWrapperType)
 
 
 def _names(node: Mapping[Any, Any]) -> str:
@@ -68,4 +79,6 @@ def _names(node: Mapping[Any, Any]) -> str:
 
 
 def _describe(node: Any) -> str:
+    if isinstance(node, Marker):
+        return f"{node!r}, which was not stored"
     return "None" if node is None else f"a {type(node).__name__} without it"

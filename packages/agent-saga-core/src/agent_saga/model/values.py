@@ -25,6 +25,7 @@ VALUE_BYTES_MAX: Final = 1 << 20
 """A value whose encoding is longer is stored as its digest."""
 NODES_MAX: Final = 200_000
 DEPTH_MAX: Final = 100
+NAME_LENGTH_MAX: Final = 20_000
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 _dumps = msgspec.json.Encoder().encode
@@ -76,11 +77,15 @@ class _Walk:
 
     def _other(self, value: Any, depth: int) -> Any:
         if isinstance(value, Enum):
+            self.exact = False  # Decoding gives the member's value.
             return {"$enum": [_type_name(value), value.name, self.plain(value.value, depth + 1)]}
+        if isinstance(value, Marker):
+            self.exact, self.opaque = False, True
+            return {"$opaque": value.type_name}
         if isinstance(value, PurePath):
             return {"$path": _text(str(value))}
         self.exact = False
-        for base in (bool, int, float, str, bytes, bytearray, dict, list, tuple, set, frozenset):
+        for base in _BASES:
             if isinstance(value, base):
                 return _FORMS[base](self, _base_value(base, value), depth)
         fields_of = _object_fields(value)
@@ -107,11 +112,25 @@ def _base_value(base: type, value: Any) -> Any:
         return dict(dict.items(value))
     if base in {list, tuple, set, frozenset}:
         return base(base.__iter__(value))
+    if base is dt.datetime:
+        parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)
+        return dt.datetime(*parts, tzinfo=value.tzinfo, fold=value.fold)
+    if base is dt.date:
+        return dt.date(value.year, value.month, value.day)
+    if base is dt.timedelta:
+        return dt.timedelta(value.days, value.seconds, value.microseconds)
+    if base is uuid.UUID:
+        return uuid.UUID(int=value.int)
     return base.__str__(value) if base is str else base(value)
 
 
 def _type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def is_name(value: object) -> bool:
+    """Tell whether a value can name something in the log: a text that is not empty and can be stored as it is."""
+    return isinstance(value, str) and value != "" and len(value) <= NAME_LENGTH_MAX and _is_utf8(value)
 
 
 def _is_utf8(text: str) -> bool:
@@ -184,6 +203,13 @@ def _moment(walk: _Walk, value: dt.datetime | dt.time, *, tag: str = "$datetime"
     return {tag: value.isoformat()}
 
 
+_BASES: Final[tuple[type, ...]] = (
+    bool, int, float, str, bytes, bytearray, dict, list, tuple, set, frozenset,
+    Decimal, uuid.UUID, dt.datetime, dt.date, dt.timedelta,
+)  # fmt: skip
+"""An instance of a subclass of one of these is stored as that: pendulum's datetimes, asyncpg's UUIDs."""
+
+
 def encode(value: object, *, limit_bytes: int = VALUE_BYTES_MAX) -> Encoded:
     """Return the stored form of `value`; it never raises on account of the value.
 
@@ -233,6 +259,11 @@ def _is_flat(value: Any) -> bool:
     return True
 
 
+def redacted(value: object) -> str:
+    """Return the stored form of a value that must not reach the log."""
+    return _dumps({"$redacted": _type_name(value)}).decode()
+
+
 def _digest(value: object, content: bytes) -> Encoded:
     text = _dumps({"$digest": [hashlib.sha256(content).hexdigest(), len(content), _type_name(value)]}).decode()
     return Encoded(text, exact=False)
@@ -269,6 +300,11 @@ def decode(text: str) -> object:
 def is_complete(text: str) -> bool:
     """Tell whether a stored value holds data all the way down, without opaque, digest or redacted markers."""
     return not any(mark in text for mark in ('{"$opaque":', '{"$digest":', '{"$redacted":'))
+
+
+def is_plain(text: str) -> bool:
+    """Tell whether decoding a stored value gives something equal to it: no markers, and no objects shown as dicts."""
+    return is_complete(text) and '{"$object":' not in text
 
 
 def _restore(node: Any) -> Any:
@@ -327,4 +363,19 @@ def _path(text: str) -> PurePath:
 
 def canonical_text(text: str) -> str:
     """Return a stored value's canonical text (sorted object keys); see `Encoded.canonical`."""
-    return text if "{" not in text else _dumps_sorted(_loads(text)).decode()
+    if "{" not in text:
+        return text
+    plain = _loads(text)
+    return _dumps_sorted(_sort_dicts(plain) if '"$dict"' in text else plain).decode()
+
+
+def _sort_dicts(node: Any) -> Any:
+    """Sort the items of dicts whose keys are no plain texts: equal dicts differ in their order only."""
+    if type(node) is list:
+        return [_sort_dicts(item) for item in node]
+    if type(node) is not dict:
+        return node
+    sorted_inside = {key: _sort_dicts(item) for key, item in node.items()}
+    if "$dict" in sorted_inside:
+        sorted_inside["$dict"].sort(key=_dumps_sorted)
+    return sorted_inside

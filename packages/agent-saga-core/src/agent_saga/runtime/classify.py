@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import multiprocessing
 import subprocess
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+class HandlerStopped(Exception):  # noqa: N818 - never leaves the engine.
+    """A handler raised what ends a program or a task; it ends this attempt only, and leaves it in doubt."""
+
 
 _IN_DOUBT_TYPES: Final = (
     TimeoutError,
@@ -20,10 +26,11 @@ _IN_DOUBT_TYPES: Final = (
     KeyboardInterrupt,
     SystemExit,
     GeneratorExit,
+    HandlerStopped,
     EOFError,
-    BrokenPipeError,
-    ConnectionAbortedError,
-    ConnectionResetError,
+    ConnectionError,
+    concurrent.futures.BrokenExecutor,
+    multiprocessing.TimeoutError,
     subprocess.TimeoutExpired,
 )
 _NOT_SENT_TYPES: Final = (ConnectionRefusedError,)

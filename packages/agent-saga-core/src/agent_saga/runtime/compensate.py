@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -194,6 +195,8 @@ def _run(live: LiveSaga, step: StepView, operation: Invoke) -> Generator[Op, Any
     except Exception as error:  # noqa: BLE001 - whatever a compensator raises is recorded and judged.
         state = "in_doubt" if is_in_doubt(error) else "failed"
         return {"state": state, "reason": f"{type(error).__name__}: {error}"}
+    if type(result) in {types.GeneratorType, types.AsyncGeneratorType}:
+        return {"state": "failed", "reason": "it returned a generator, which nobody has run"}
     return {"state": "already_done" if result is ALREADY_DONE else "compensated"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +30,26 @@ class CurrentStep:
 
 
 current_saga_var: ContextVar[Saga | None] = ContextVar("agent_saga_current_saga", default=None)
+in_handler_var: ContextVar[bool] = ContextVar("agent_saga_in_handler", default=False)
 current_step_var: ContextVar[CurrentStep | None] = ContextVar("agent_saga_current_step", default=None)
+
+
+class OutsideSagas:
+    """A context in which handlers run: compensators, probes, verifiers. Wrapped tools that they call are bare there.
+
+    Else a compensation that is a wrapped tool would become a step, and the rollback would compensate the compensation.
+    """
+
+    __slots__ = ("_handler", "_saga")
+
+    def __enter__(self) -> None:
+        self._saga = current_saga_var.set(None)
+        self._handler = in_handler_var.set(True)
+
+    def __exit__(self, *_exc: object) -> None:
+        with contextlib.suppress(ValueError):  # The handler was closed in another context; that copy ends with it.
+            in_handler_var.reset(self._handler)
+            current_saga_var.reset(self._saga)
 
 
 def current_saga() -> Saga | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import fnmatch
 import functools
 import inspect
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent_saga.errors import DeclarationError, UndeclaredTool
 from agent_saga.model import paths
 from agent_saga.model.effects import Effect
 from agent_saga.model.records import Recipe
-from agent_saga.model.values import Encoded, encode
-from agent_saga.runtime.registry import KEY_PARAM, Binding, BoundCall, Compensator, register_function
+from agent_saga.model.values import Encoded, encode, is_name, redacted
+from agent_saga.runtime.registry import KEY_PARAM, Binding, BoundCall, Compensator, check_takes, register_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -108,15 +109,37 @@ def make_declaration(
     except ValueError:
         choices = ", ".join(repr(choice.value) for choice in Effect)
         raise DeclarationError(f"tool {name!r}: effect {effect!r} is none of {choices}") from None
+    if not is_name(name):
+        raise DeclarationError(f"a tool needs a text for its name, not {name!r}")
     options = _normalise(name, options)
+    _check_numbers(name, options)
     if "probe" in options and callable(options["probe"]):
+        check_takes(f"the probe of tool {name!r}", options["probe"], ("key", "kwargs"))
         registered = getattr(options["probe"], "__agent_saga_probe__", None)
         options["probe"] = registered or register_function(f"{name}:probe", options["probe"])
     declaration = Declaration(name=name, effect=known, source=fn, **options)
     _check_effect(declaration)
     if fn is not None:
         _check_against(declaration, fn)
+    if declaration.retry and not (declaration.read_only or declaration.key_param or declaration.probe):
+        raise DeclarationError(
+            f"tool {name!r}: retry= repeats a call whose effect may have happened, so the tool must take the idempotency "
+            "key or declare a probe"
+        )
     return declaration
+
+
+def _check_numbers(name: str, options: dict[str, Any]) -> None:
+    """Check options that are numbers or words: a wrong one must not wait for the first failure to show."""
+    for option, least in (("timeout_s", 0.0), ("settle_s", 0.0), ("retry", 0), ("version", 1)):
+        value = options.get(option, least)
+        kinds = (int,) if isinstance(least, int) else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
+            raise DeclarationError(f"tool {name!r}: {option}={value!r} is no number from {least} on")
+    if options.get("timeout_s") == 0:
+        raise DeclarationError(f"tool {name!r}: timeout_s=0 leaves no time for any call")
+    if options.get("resolves", "same_tool") not in {"same_tool", "same_identity"}:
+        raise DeclarationError(f"tool {name!r}: resolves must be 'same_identity' or 'same_tool'")
 
 
 def _normalise(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -142,9 +165,19 @@ def _check_effect(declaration: Declaration) -> None:
             f"tool {name!r}: say where the arguments of compensator {declaration.compensate.name!r} come from, "
             f"as in compensate={declaration.compensate.name.rpartition('.')[2]}.bind(charge_id='result.id')"
         )
+    if declaration.compensate is not None and not isinstance(declaration.compensate, Binding):
+        _check_callable(name, declaration.compensate)
     for exception in (*declaration.no_effect_on, *declaration.in_doubt_on):
         if not (isinstance(exception, type) and issubclass(exception, BaseException)):
             raise DeclarationError(f"tool {name!r}: {exception!r} is no exception class")
+
+
+def _check_callable(name: str, compensate: object) -> None:
+    if not callable(compensate) or inspect.iscoroutinefunction(compensate):
+        raise DeclarationError(
+            f"tool {name!r}: compensate must be compensator.bind(...), or a plain function of the finished call that "
+            f"returns compensator.with_(...); it is {compensate!r}"
+        )
 
 
 def _check_against(declaration: Declaration, fn: Callable[..., Any]) -> None:
@@ -213,9 +246,22 @@ def encode_kwargs(declaration: Declaration, kwargs: Mapping[str, Any]) -> dict[s
     for path in declaration.redact:
         name = path.partition(".")[0]
         if name in encoded:
-            marker = f'{{"$redacted":"{type(kwargs[name]).__module__}.{type(kwargs[name]).__qualname__}"}}'
-            encoded[name] = Encoded(marker, exact=False, opaque=True)
+            encoded[name] = Encoded(redacted(kwargs[name]), exact=False, opaque=True)
     return encoded
+
+
+def hide(declaration: Declaration, kwargs: Mapping[str, Any], bound: BoundCall) -> BoundCall:
+    """Return a compensation that knows which of its kwargs come from redacted arguments."""
+    secret = {path.partition(".")[0] for path in declaration.redact}
+    if not secret:
+        return bound
+    bind = declaration.compensate.bind if isinstance(declaration.compensate, Binding) else {}
+    by_path = {
+        parameter for parameter, path in bind.items() if path.startswith("kwargs.") and path.split(".")[1] in secret
+    }
+    values = [kwargs[name] for name in secret if name in kwargs]
+    by_value = {name for name, given in bound.kwargs.items() if any(given is value for value in values)}
+    return replace(bound, hidden=frozenset(by_path | by_value))
 
 
 class Declarations:

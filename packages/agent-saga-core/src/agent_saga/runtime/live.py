@@ -15,6 +15,7 @@ from agent_saga.machine.row import row_of
 from agent_saga.machine.states import SagaState, TransitionError
 from agent_saga.model import records as r
 from agent_saga.model.requirements import Free
+from agent_saga.model.values import encode, is_plain, redacted
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.interrupts import QuietLock
 from agent_saga.runtime.ops import Commit
@@ -373,6 +374,18 @@ class LiveSaga:
                 flight.done.set_result(None)
         if idle is not None:
             idle()
+
+    def texts_of(self, no: int, kwargs: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> dict[str, str]:
+        """Return a bound compensation's kwargs as stored, and keep here what the log cannot, or must not, hold."""
+        texts, objects = {}, {}
+        for name, value in kwargs.items():
+            encoded = encode(value)
+            texts[name] = redacted(value) if name in hidden else encoded.text
+            if name in hidden or not (encoded.exact or is_plain(encoded.text)):
+                objects[name] = value
+        if objects:
+            self.bound_objects[no] = objects
+        return texts
 
     def forget_values(self) -> None:
         """Drop what was kept for replay and compensation in this process."""

@@ -16,6 +16,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agent_saga.errors import UsageError
+from agent_saga.runtime.classify import HandlerStopped
+from agent_saga.runtime.current import OutsideSagas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -137,19 +139,49 @@ class Invoke(Op):
 
         Staying matters: many clients (sqlite3 connections, say) may be used in one thread only.
         """
-        if self.timeout_s is not None and not is_async(self.fn):
-            result = in_thread(lambda: self.fn(**self.kwargs)).result(self._bound_s)
-        else:
-            result = self.fn(**self.kwargs)
-        return on_own_loop(result, self._bound_s) if inspect.iscoroutine(result) else result
+        with OutsideSagas():
+            if self.timeout_s is not None and not is_async(self.fn):
+                result = in_thread(self._called).result(self._bound_s)
+            else:
+                result = self._called()
+            return on_own_loop(_awaited(result), self._bound_s) if _is_awaitable(result) else result
 
     async def wait(self) -> Any:
         """See Op.wait. Sync handlers run in a thread, so that they neither block the loop nor outlast their timeout."""
-        async with asyncio.timeout(self._bound_s):
-            if is_async(self.fn):
-                return await self.fn(**self.kwargs)
-            result = await asyncio.wrap_future(in_thread(lambda: self.fn(**self.kwargs)))
-            return await result if inspect.isawaitable(result) else result
+        with OutsideSagas():
+            async with asyncio.timeout(self._bound_s):
+                if is_async(self.fn):
+                    return await _awaited(self.fn(**self.kwargs))
+                result = await asyncio.wrap_future(in_thread(self._called))
+                return await _awaited(result) if _is_awaitable(result) else result
+
+    def _called(self) -> Any:
+        """Call the handler. Whatever it raises ends this attempt, not the rollback around it."""
+        try:
+            return self.fn(**self.kwargs)
+        except (SystemExit, GeneratorExit, asyncio.CancelledError) as error:
+            raise HandlerStopped(f"it raised {type(error).__name__}") from error
+        except KeyboardInterrupt as error:
+            if threading.current_thread() is threading.main_thread():
+                raise  # A real Ctrl-C.
+            raise HandlerStopped("it raised KeyboardInterrupt") from error
+
+
+def _is_awaitable(result: object) -> bool:
+    return hasattr(type(result), "__await__")
+
+
+async def _awaited(awaitable: Any) -> Any:
+    """Await a handler; see `Invoke._called`. A cancellation of the task that runs it is passed on."""
+    try:
+        return await awaitable
+    except SystemExit as error:
+        raise HandlerStopped("it raised SystemExit") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise HandlerStopped("it raised CancelledError") from error
 
 
 class Sleep(Op):
@@ -192,6 +224,7 @@ def drive(engine: Generator[Op, Any, T]) -> T:
     """Run an engine to its end in this thread."""
     value: Any = None
     error: BaseException | None = None
+    thrown: BaseException | None = None
     try:
         while True:
             op = engine.send(value) if error is None else engine.throw(error)
@@ -199,11 +232,15 @@ def drive(engine: Generator[Op, Any, T]) -> T:
             try:
                 value = op.block()
             except BaseException as raised:  # noqa: BLE001 - handed to the engine, which decides.
-                error = raised
+                error = thrown = raised
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+    except RuntimeError as wrapped:
+        if isinstance(thrown, StopIteration) and wrapped.__cause__ is thrown:
+            raise thrown from None  # The tool's own: only passing through a generator made a RuntimeError of it.
+        raise
     finally:
-        error = None
+        error = thrown = None
 
 
 async def adrive(engine: Generator[Op, Any, T]) -> T:

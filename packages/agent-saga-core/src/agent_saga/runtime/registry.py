@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from agent_saga.errors import DeclarationError, HandlerUnavailable
 from agent_saga.model import paths
+from agent_saga.model.values import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,10 +31,15 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A compensation with its kwargs, as a callable `compensate=` returns it."""
+    """A compensation with its kwargs, as a callable `compensate=` returns it.
+
+    Attributes:
+        hidden: kwargs that come from redacted arguments; their values never reach the log.
+    """
 
     compensator: Compensator[..., Any]
     kwargs: dict[str, Any]
+    hidden: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +172,29 @@ def register_function(name: str, fn: Callable[..., Any]) -> str:
     known = _functions.get(name)
     if known is not None and not _same_place(known, fn):
         raise DeclarationError(f"{name!r} is registered already, by {known.__module__}.{known.__qualname__}")
+    if known is None:
+        _warn_unreachable("handler", name, fn)
     _functions[name] = fn
     return name
+
+
+def check_takes(what: str, fn: Callable[..., Any], given: Iterable[str]) -> None:
+    """Refuse a handler that cannot be called with these arguments, or whose call runs nothing, where it is declared.
+
+    Raises:
+        DeclarationError: it would fail, or do nothing, when it is needed.
+    """
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise DeclarationError(f"{what} is a generator function: calling it would run nothing")
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(f"{what} has no signature to check ({error}); wrap it in a function") from None
+    try:
+        signature.bind(**dict.fromkeys(given))
+    except TypeError as error:
+        names = ", ".join(given)
+        raise DeclarationError(f"{what} would be called with ({names}) and takes {signature}: {error}") from None
 
 
 def make_compensator(
@@ -178,12 +205,17 @@ def make_compensator(
     Raises:
         DeclarationError: the name is taken, or a trait does not fit the function.
     """
-    parameters = inspect.signature(fn).parameters
+    if type(version) is not int or version < 1:
+        raise DeclarationError(f"compensator {name!r}: version must be a whole number from 1 on, not {version!r}")
+    if not is_name(name):
+        raise DeclarationError(f"a compensator needs a text for its name, not {name!r}")
+    parameters = _parameters(fn, f"compensator {name!r}")
     if key_param is not None and key_param not in parameters:
         raise DeclarationError(f"compensator {name!r} has no parameter {key_param!r}")
     if key_param is None and KEY_PARAM in parameters:
         key_param = KEY_PARAM
     if callable(verify):
+        _check_verifier(name, verify, parameters, key_param)
         verify = register_function(f"{name}:verify", verify)
     handler = Compensator(
         fn=fn,
@@ -194,6 +226,26 @@ def make_compensator(
     )
     register_compensator(handler)
     return handler
+
+
+def _parameters(fn: Callable[..., Any], what: str) -> Mapping[str, inspect.Parameter]:
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise DeclarationError(f"{what} is a generator function: calling it would compensate nothing")
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(f"{what} has no signature to check ({error}); wrap it in a function") from None
+
+
+def _check_verifier(
+    name: str, verify: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], key_param: str | None
+) -> None:
+    """A verifier takes the compensator's kwargs; the key only if it names it."""
+    if any(p.kind in {p.VAR_KEYWORD, p.VAR_POSITIONAL} or p.default is not p.empty for p in parameters.values()):
+        return  # What it is called with is known only when it is bound.
+    taken = _parameters(verify, f"the verifier of compensator {name!r}")
+    given = [parameter for parameter in parameters if parameter != key_param or parameter in taken]
+    check_takes(f"the verifier of compensator {name!r}", verify, given)
 
 
 def compensator_for(name: str, version: int) -> Compensator[..., Any]:

@@ -73,6 +73,7 @@ class Transaction:
         self._independent = independent
         self._policies = policies
         self._saga: Saga | None = None
+        self._entered_already = False
         self._outer: Saga | None = None
         self._token: Token[Saga | None] | None = None
         self._timer: threading.Timer | None = None
@@ -112,8 +113,16 @@ class Transaction:
         return self._entered(await adrive(_opened(self._open())))
 
     def _open(self) -> Generator[Op, Any, Saga]:
-        if self._saga is not None:
-            raise UsageError(f"this scope of saga {self._saga.id!r} is entered already; make another transaction")
+        if self._entered_already:
+            raise UsageError("this transaction is entered already; make another one")
+        self._entered_already = True
+        try:
+            return (yield from self._opened())
+        except BaseException:
+            self._entered_already = False
+            raise
+
+    def _opened(self) -> Generator[Op, Any, Saga]:
         environment = self._environment
         outer = current_saga_var.get()
         if outer is not None and not self._independent:
@@ -131,14 +140,15 @@ class Transaction:
     def _nested(self, outer: Saga) -> Saga:
         """Open a savepoint of the outer saga. Its key, if it has one, is the outer saga's business."""
         environment, live = self._environment, outer.live
+        live.check_owned(f"scope {self._opening.name}")
         if environment.writer() is not live.writer:
             raise UsageError(
                 f"this transaction uses another log than saga {live.id!r} around it; pass independent=True to open a "
                 "saga of its own"
             )
-        if self._opening.key is not None:
+        if self._opening.key is not None or self._opening.deadline_s is not None:
             raise UsageError(
-                f"a scope inside saga {live.id!r} is a part of it and cannot have a key ({self._opening.key!r}); pass "
+                f"a scope inside saga {live.id!r} is a part of it and cannot have a key or deadline of its own; pass "
                 "independent=True to open a saga of its own"
             )
         live.check_accepts(outer.scope, f"scope {self._opening.name}")
@@ -146,14 +156,15 @@ class Transaction:
             live,
             scope=scope_number(live, outer.scope, self._opening.name),
             limits=self._opening.limits,
-            policies=outer.policies + self._policies,
-            environment=outer.environment,
+            policies=outer.policies + _added_policies(environment, outer.environment) + self._policies,
+            environment=environment,
         )
 
     def _entered(self, saga: Saga) -> Saga:
         self._saga = saga
-        saga.sync_in_loop = self._sync and has_running_loop()
-        self._outer = current_saga_var.get()
+        self._outer = outer = current_saga_var.get()
+        within = outer is not None and outer.live is saga.live and outer.sync_in_loop
+        saga.sync_in_loop = within or (self._sync and has_running_loop())
         self._token = current_saga_var.set(saga)
         self._environment.open_sagas.add(id(self))
         if saga.scope == 0:
@@ -205,7 +216,7 @@ class Transaction:
 
     def _left(self) -> Saga | None:
         """Leave the context; returns the saga to end, or None in a process that does not own it."""
-        saga, self._saga = self._saga, None
+        saga, self._saga, self._entered_already = self._saga, None, False
         if saga is None:
             raise UsageError("this scope was not entered")
         try:
@@ -245,6 +256,11 @@ class Transaction:
             ending.release(saga.live, "its scope object was lost")
 
 
+def _added_policies(inner: ScopeEnvironment, outer: ScopeEnvironment) -> tuple[Policy, ...]:
+    """Return what the scope of another kit asks besides the policies of the saga: no rule of a kit is dropped."""
+    return () if inner is outer else tuple(policy for policy in inner.policies if policy not in outer.policies)
+
+
 def scope_number(live: LiveSaga, parent: int, name: str) -> int:
     """Return the number of a nested scope: a new one, or in a resumed saga the one that this scope had before."""
     with live.lock:
@@ -253,13 +269,15 @@ def scope_number(live: LiveSaga, parent: int, name: str) -> int:
                 if (
                     scope.no not in live.reentered
                     and (scope.parent, scope.name) == (parent, name)
-                    and scope.outcome != "rolled_back"
+                    and not live.view.is_rolling(scope.no)
                 ):
                     live.reentered.add(scope.no)
+                    live.open_scopes.add(scope.no)
                     return scope.no
         number = len(live.view.scopes) + 1
         live.emit(r.ScopeOpened, scope=number, parent=parent, name=name, hold=True)
         live.reentered.add(number)
+        live.open_scopes.add(number)
         return number
 
 

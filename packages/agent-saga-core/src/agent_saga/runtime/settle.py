@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import HandlerUnavailable
 from agent_saga.machine.plan import Action, next_action
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from agent_saga.runtime.compensate import Budget
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.ops import Op
+
+PROBE_S_MAX: Final = 30.0
+"""How long a probe may take. A sync one under `with` runs in the thread of its scope, where nothing can stop it."""
 
 
 def settle(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, None]:
@@ -162,7 +165,7 @@ def _ask(step: StepView, fn: Callable[..., Any]) -> Generator[Op, Any, Landed | 
     """Return one of the three answers; anything else, and an exception, counts as Unknowable."""
     try:
         kwargs = {name: decode(text) for name, text in step.kwargs.items()}
-        answer = yield Invoke(fn, {"key": step.key, "kwargs": kwargs}, 30.0)
+        answer = yield Invoke(fn, {"key": step.key, "kwargs": kwargs}, limit_s=PROBE_S_MAX)
     except Exception as error:  # noqa: BLE001 - a probe that fails has answered nothing.
         return Unknowable(f"{step.probe}: {type(error).__name__}: {error}")
     if isinstance(answer, Landed | NotLanded | Unknowable):
@@ -195,13 +198,13 @@ def bind_late(live: LiveSaga, step: StepView, result: object) -> tuple[dict[str,
         The kwargs' texts, the recipe when the intent has none, and the reason when there is no compensation.
     """
     live_binder = live.binders.get(step.no)
-    recipe = None
+    recipe, hidden = None, frozenset[str]()
     try:
         if live_binder is not None:
             bound = live_binder(result)
             if bound is None:
                 return None, None, "no compensation is declared"
-            kwargs = bound.kwargs
+            kwargs, hidden = bound.kwargs, bound.hidden
             recipe = recipe_of(bound.compensator, None) if step.recipe is None else None
         elif step.recipe is not None and step.recipe.bind is not None:
             kwargs = bind_recorded(step, result)
@@ -211,7 +214,7 @@ def bind_late(live: LiveSaga, step: StepView, result: object) -> tuple[dict[str,
         return None, None, str(error)
     except Exception as error:  # noqa: BLE001 - the user's own binder failed: the step is an orphan, and says why.
         return None, None, f"its compensation could not be bound: {type(error).__name__}: {error}"
-    return _texts(live, step, kwargs), recipe, ""
+    return live.texts_of(step.no, kwargs, hidden), recipe, ""
 
 
 def bind_recorded(step: StepView, result: object) -> dict[str, object]:
@@ -225,15 +228,3 @@ def bind_recorded(step: StepView, result: object) -> dict[str, object]:
         raise PathMissing("'result' was wanted, and what the call returned is not known")
     roots = {"kwargs": {name: decode(text) for name, text in step.kwargs.items()}, "result": result, "key": step.key}
     return {parameter: resolve_path(path, roots) for parameter, path in (bind or {}).items()}
-
-
-def _texts(live: LiveSaga, step: StepView, kwargs: Mapping[str, object]) -> dict[str, str]:
-    texts, objects = {}, {}
-    for name, value in kwargs.items():
-        encoded = encode(value)
-        texts[name] = encoded.text
-        if not encoded.exact:
-            objects[name] = value
-    if objects:
-        live.bound_objects[step.no] = objects
-    return texts

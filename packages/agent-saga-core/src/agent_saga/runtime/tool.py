@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent_saga.errors import NoSaga, UsageError
 from agent_saga.model.effects import Effect
 from agent_saga.runtime.binder import make_binder
-from agent_saga.runtime.current import current_saga_var, current_step_var
+from agent_saga.runtime.current import current_saga_var, current_step_var, in_handler_var
 from agent_saga.runtime.ops import Call, adrive, drive, is_async
 from agent_saga.runtime.step import ToolCall, perform
 from agent_saga.runtime.stream import LazyAsyncStream, LazySyncStream
@@ -37,6 +37,8 @@ def check_outside(declaration: Declaration, environment: ScopeEnvironment) -> No
     Raises:
         NoSaga: the tool requires a saga, or is irreversible in a process where its kit has a saga open.
     """
+    if in_handler_var.get():
+        return
     if declaration.requires_saga:
         raise NoSaga(f"{declaration.name!r} must run inside a saga, and there is none here; it did not run")
     if declaration.read_only or not environment.open_sagas:

@@ -10,7 +10,6 @@ from agent_saga.model.requirements import Within
 
 PLACE = "GATE_WORLD"
 FIRST = []
-BETWEEN = [lambda: None]
 
 
 def note(line):
@@ -63,10 +62,9 @@ def vanish(customer, amount):
 
 
 def pack(box, amount, idempotency_key=""):
-    """The first attempt fails, and the test may do something before the second one."""
+    """The first attempt fails."""
     FIRST.append(idempotency_key)
     if FIRST.count(idempotency_key) == 1:
-        BETWEEN[-1]()
         raise ConnectionRefusedError("try again")
     note(f"pack {box}")
 

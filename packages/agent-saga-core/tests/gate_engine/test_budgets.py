@@ -3,11 +3,10 @@
 import threading
 from decimal import Decimal
 
-import gate_world
 import pytest
-from gate_world import Purse, Says, Stop, world
+from gate_world import Purse, Says, Stop, refund, world
 
-from agent_saga import Allow, GateRefused
+from agent_saga import Allow, GateRefused, SagaSuspended
 from agent_saga.errors import SagaRolledBack, StepInDoubt
 from agent_saga.model import records as r
 from agent_saga.model.requirements import Within
@@ -69,20 +68,18 @@ def test_spend_in_doubt_stays_reserved_until_it_is_settled(make):
     assert spent(kit) == 0
 
 
-def test_a_retry_reserves_again(make):
+def test_a_retry_reserves_again(make, clock):
     """B-5: what a failed attempt freed and somebody else took meanwhile is refused to the next attempt."""
 
     def somebody_else():
         with kit.transaction("u", independent=True):
             kit.charge("eve", 8)
+        return 0.0
 
     kit = make(Purse(10))
-    gate_world.BETWEEN.append(somebody_else)
-    try:
-        with pytest.raises(GateRefused, match="has 2 left"), kit.transaction("t"):
-            kit.pack("b1", 8)
-    finally:
-        gate_world.BETWEEN.pop()
+    clock.jitter = somebody_else  # Asked for between two attempts.
+    with pytest.raises(GateRefused, match="has 2 left"), kit.transaction("t"):
+        kit.pack("b1", 8)
     assert (world(), spent(kit)) == (["charge eve 8"], 8)
 
 
@@ -94,15 +91,12 @@ def test_a_retry_counts_once(make):
     assert (world(), spent(kit)) == (["pack b1"], 8)
 
 
-def test_a_halt_between_two_attempts(make):
+def test_a_halt_between_two_attempts(make, clock):
     """B-7: the kill switch is read at each intent, also at that of a retry."""
     kit = make()
-    gate_world.BETWEEN.append(lambda: operators.act(kit.writer(), "halt", "*", by="ann", reason="fire"))
-    try:
-        with pytest.raises(BaseException, match="fire"), kit.transaction("t"):
-            kit.pack("b1", 8)
-    finally:
-        gate_world.BETWEEN.pop()
+    clock.jitter = lambda: operators.act(kit.writer(), "halt", "*", by="ann", reason="fire") and 0.0
+    with pytest.raises(SagaSuspended, match="fire"), kit.transaction("t"):
+        kit.pack("b1", 8)
     assert world() == []
 
 
@@ -110,7 +104,7 @@ def test_a_refused_retry_leaves_an_earlier_attempt_in_doubt(make):
     """B-8: a call in doubt that is repeated under its key, and refused, may still have landed."""
     kit = make(Purse(10))
     kit.hazy = kit.wrap(
-        hazy, effect="compensable", compensate=gate_world.refund.bind(customer="kwargs.customer", amount="kwargs.amount")
+        hazy, effect="compensable", compensate=refund.bind(customer="kwargs.customer", amount="kwargs.amount")
     )
     with pytest.raises(SagaRolledBack), kit.transaction("t") as saga:
         with pytest.raises(TimeoutError):

@@ -144,8 +144,9 @@ def _attempts(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) ->
                 raise
             if again.replay is not None:
                 return admission.replay(saga, call, step)
-            admitted, passed = again, pass_again(saga, call.declaration.name, passed)
+            admitted = again
         yield Sleep(min(RETRY_BACKOFF_S * 2**tried, RETRY_BACKOFF_S_MAX) * clock().jitter())
+        passed = pass_again(saga, call.declaration.name, passed)
     raise InvariantViolation(f"tool {call.declaration.name!r}: no attempt was made")
 
 

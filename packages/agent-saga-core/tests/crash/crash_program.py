@@ -188,7 +188,7 @@ def forward(job):
         if job["mode"].startswith("async"):
             asyncio.run(_run_async(scope, book, things, job))
         else:
-            _run_sync(scope, book, things, job)
+            _run_sync(kit, scope, book, things, job)
     except (Planned, SagaError, SagaSuspended, KeyboardInterrupt) as error:
         return {"ended": type(error).__name__, "message": str(error)}
     finally:
@@ -203,9 +203,21 @@ def _end(job):
         raise Planned
 
 
-def _run_sync(scope, book, things, job):
+def _run_nested(kit, book, things):
+    """Run the second step in a scope of its own, which fails and is rolled back alone."""
+    flight, hotel, car = things
+    book(thing=flight)
+    with contextlib.suppress(Planned), kit.transaction("inner"):
+        book(thing=hotel)
+        raise Planned
+    book(thing=car)
+
+
+def _run_sync(kit, scope, book, things, job):
     with scope as saga:
-        if job["mode"] == "threads":
+        if job["mode"] == "nested":
+            _run_nested(kit, book, things)
+        elif job["mode"] == "threads":
             with ThreadPoolExecutor(len(things)) as pool:
                 list(pool.map(saga.bind(lambda thing: book(thing=thing)), things))
         else:

@@ -46,6 +46,19 @@ def test_a_resumed_saga_goes_on_where_it_was(lab, mode, every):
         check_truth(room, clean=True)
 
 
+@EVERY
+def test_a_resumed_saga_goes_through_its_inner_scope_again(lab, every):
+    """K-10: a nested scope that was rolled back, or was about to be, is entered again and ends as it would have."""
+    trip = {**TRIP, "mode": "nested", "options": RESUME}
+    for room, _ in crashes_of(lab, "forward", every=every, **trip):
+        committed = [view.state for view in the_sagas(room)] == ["committed"]
+        # What was compensated stands no more, so a saga that has committed cannot replay it.
+        assert room.run("forward", **trip)["ended"] == ("AlreadyCommitted" if committed else "normally")
+        assert room.standing() == {"flight", "car"}
+        recover_for_good(room)
+        assert [view.state for view in the_sagas(room)] == ["committed"]
+
+
 def keys_of(room):
     keys = {}
     for _, op, thing, key in room.world()[0]:

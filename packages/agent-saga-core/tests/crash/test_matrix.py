@@ -9,9 +9,14 @@ import pytest
 from crash_lab import check_truth, crashes_of, recover_for_good
 from crash_program import KINDS
 
-MODES = ("sync", "async", "threads", "async_parallel")
+MODES = ("sync", "async", "threads", "async_parallel", "nested")
 ALL = [(kind, mode, fails) for kind in KINDS for mode in MODES for fails in (True, False)]
-QUICK = [("keyed", "sync", True, 1), ("plain", "async", True, 3), ("keyed_verified", "threads", False, 3)]
+QUICK = [
+    ("keyed", "sync", True, 1),
+    ("plain", "async", True, 3),
+    ("keyed_verified", "threads", False, 3),
+    ("keyed", "nested", False, 4),
+]
 
 
 def job_of(kind, mode, fails):

@@ -95,6 +95,8 @@ def needs_human(step: StepView) -> bool:
     """Tell whether no retry can settle a work item."""
     match step.state:
         case StepState.IN_DOUBT:
+            if not step.unknowable and (step.probe is not None or step.bindable_from_intent):
+                return False  # Nobody has looked yet: the call still ran when the saga ended.
             return step.next_at is None or step.unknowable >= ATTEMPTS_HUMAN
         case StepState.COMPENSATION_FAILED:
             return step.next_at is None or step.compensation_attempts >= ATTEMPTS_HUMAN

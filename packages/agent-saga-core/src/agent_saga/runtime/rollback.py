@@ -73,14 +73,16 @@ def _close(flight: Flight, drain_s: float) -> Generator[Op, Any, None]:
 def unwind(live: LiveSaga, scope: int, budget: Budget) -> Generator[Op, Any, None]:
     """Settle and compensate the steps of a scope until nothing more can be done now, and record its end.
 
-    A late outcome may turn a step that was passed over into a standing one, so the order is walked again until
-    nothing landed meanwhile; the last look and the end share the lock, so no landing falls between them.
+    A late outcome may turn a step that was passed over into a standing one: then the walk begins again at once, so that
+    it is compensated before the steps before it. The last look and the end share the lock, so no landing falls between.
     """
     ticket = None
     while ticket is None:
         seen = live.landings
         for step in rollback_order(live.view, scope):
             yield from resolve(live, step, budget)
+            if live.landings != seen:
+                break
         with live.lock:
             if live.landings == seen or budget.left_s <= 0:
                 ticket = _end(live, scope)

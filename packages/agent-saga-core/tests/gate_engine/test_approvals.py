@@ -400,9 +400,7 @@ def test_a_suspended_saga_waits_for_its_word(make):
     assert saga.report.outcome == "committed"
 
 
-@pytest.mark.parametrize(
-    "reason", ["\ud800", "x" * 100_000, "a\x00b"], ids=["surrogate", "long", "zero"]
-)
+@pytest.mark.parametrize("reason", ["\ud800", "x" * 100_000, "a\x00b"], ids=["surrogate", "long", "zero"])
 @pytest.mark.parametrize("word", ["refuse", "ask"])
 def test_no_reason_can_stop_the_log(make, reason, word):
     """A-24: a reason that quotes a model's argument is made fit for a record."""

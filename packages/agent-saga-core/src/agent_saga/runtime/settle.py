@@ -20,7 +20,7 @@ from agent_saga.runtime.ops import Invoke, Join, Sleep
 from agent_saga.runtime.registry import compensator_for, function_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator
 
     from agent_saga.machine.view import StepView
     from agent_saga.model.records import Recipe
@@ -45,7 +45,9 @@ def settle(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any,
         if step.state is StepState.IN_DOUBT and step.probe is not None:
             yield from probe(live, step, budget)
         if step.state is StepState.IN_DOUBT and step.bindable_from_intent:
-            yield from compensate(live, step, budget)
+            yield from _travelled(live, step, budget)
+            if step.state is StepState.IN_DOUBT and _unsettled_s(live, step) <= 0:
+                yield from compensate(live, step, budget)
     finally:
         _give_back(live, step.no)
 
@@ -91,11 +93,32 @@ def _resolve(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, An
                 probed = True
             case Action.VERIFY:
                 verified = not (yield from recheck(live, step))
+            case Action.COMPENSATE if step.state is StepState.IN_DOUBT and _unsettled_s(live, step) > 0:
+                if not (yield from _travelled(live, step, budget)):
+                    return
             case Action.COMPENSATE:
                 yield from compensate(live, step, budget)
                 return
             case _:
                 return
+
+
+def _travelled(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, bool]:
+    """Wait until the call of a step in doubt can no longer land; False when that takes longer than the budget.
+
+    A compensation from the intent alone that ran before would offset nothing, and what lands after it would stand
+    unseen, so it is left to a later sweep.
+    """
+    wait_s = _unsettled_s(live, step)
+    if wait_s <= 0:
+        return True
+    if wait_s <= min(budget.left_s, budget.settle_wait_s):
+        yield Sleep(wait_s)
+        return True
+    reason = f"a request may travel for {step.settle_s:g} s, and is compensated after that, in {wait_s:.0f} s"
+    later = clock().time_ns() + int(wait_s * 1e9)
+    yield from live.committed(live.emit(r.Probed, step=step.no, answer="unknowable", reason=reason, next_at=later))
+    return False
 
 
 def why_stuck(step: StepView, *, named: bool) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Final
 
-from agent_saga.testing.sim.script import ACTS, DECLS, ENDS, MODES, UNDOS, Scenario, Step, parse
+from agent_saga.testing.sim.script import ACTS, DECLS, ENDS, MODES, UNDOS, Scenario, Step, is_honest, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,14 +66,18 @@ def declarations(*, depth: int = 3) -> Iterator[Job]:
                 continue
             for late in LATE_AFTER if act.startswith("late") else (0,):
                 step = Step(decl, act, undo)
+                if not is_honest(step):
+                    continue
                 yield Job("declarations", Scenario((step,), end, late=late), depth)
-                if end == "commit" and late in {0, 2, 99}:
+                if end == "commit" and late in {0, 2, LATE_AFTER[-1]}:
                     yield Job("declarations", Scenario((_OK, step), end, late=late), depth - 1)
 
 
-def modes(*, depth: int = 2) -> Iterator[Job]:
-    """Every way a program takes an error x declarations x acts, ended by a commit or an error."""
-    for mode, decl, act, end in product(MODES[1:], DECLS, ACTS, ("commit", "raise")):
+def modes(*, depth: int = 2, ends: tuple[str, ...] = ("commit", "raise")) -> Iterator[Job]:
+    """Every way a program takes an error x declarations x acts x ends."""
+    for mode, decl, act, end in product(MODES[1:], DECLS, ACTS, ends):
+        if not is_honest(Step(decl, act)):
+            continue
         for late in (1, 5, 99) if act.startswith("late") else (0,):
             yield Job("modes", Scenario((_OK, Step(decl, act)), end, mode, late=late), depth)
             if mode == "nested":
@@ -119,4 +123,5 @@ def _draw_step(rng: random.Random, *, failing: bool) -> Step:
     decl = rng.choice(DECLS[:-1])
     act = rng.choice(ACTS) if failing or rng.random() < OTHER_ACTS else "ok"
     undo = rng.choice(UNDOS) if rng.random() < OTHER_UNDOS else "ok"
-    return Step(decl, act, undo)
+    step = Step(decl, act, undo)
+    return step if is_honest(step) else replace(step, decl="travel")

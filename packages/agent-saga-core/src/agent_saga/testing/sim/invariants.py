@@ -90,7 +90,7 @@ _GONE: Final = frozenset({"compensated", "already_done"})
 _STEP_FACTS: Final = frozenset(
     {r.Intent, r.Outcome, r.LateOutcome, r.Probed, r.CompensationIntent, r.CompensationOutcome}
 )
-_SAFE_ALWAYS: Final = frozenset({"idem", "absent"})
+_SAFE_ALWAYS: Final = frozenset({"idem", "absent", "slow"})
 DAMAGE_EVERY: Final = 29
 """The reader is shown a damaged log after every so many runs."""
 
@@ -308,8 +308,9 @@ class Judge:
             known = facts_of(self.stage.disk.image, item)
             if process.log.failed or process.log.dead or known is None:
                 continue
-            said = {(type(fact).__name__, getattr(fact, "state", "")) for fact in known.facts}
-            if not said & {("LateOutcome", "succeeded"), ("LateOutcome", "failed"), ("Outcome", "succeeded")}:
+            late = {fact.state for fact in known.facts if type(fact) is r.LateOutcome}
+            landed = self.stage.specs[item].act == "late+"
+            if ("succeeded" not in late) if landed else not late:
                 raise self.broken("INV-16", f"the late answer of {item} came, and the log does not have it")
 
     def _check_events(self) -> None:
@@ -459,7 +460,7 @@ def _may_stay(decl: str, undo: str, facts: tuple[r.AnyRecord, ...]) -> bool:
         return True
     attempted = any(type(fact) is r.CompensationIntent for fact in facts)
     if not attempted:  # In doubt: nobody can tell without a probe, and nobody may guess.
-        return decl not in {"probe", "travel", "absent"} and not any(_landed(fact) for fact in facts)
+        return decl not in {"probe", "travel", "absent", "slow"} and not any(_landed(fact) for fact in facts)
     return decl in {"plain", "look"}  # An attempt without an outcome, and no safe way to repeat it.
 
 

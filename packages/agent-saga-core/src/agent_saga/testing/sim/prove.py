@@ -206,11 +206,11 @@ def ci(*, cores: int | None = None, seed: int = 0) -> Proof:
         proof,
         chain(
             families.faults(),
-            families.modes(),
+            families.modes(ends=("commit",)),
             families.declarations(depth=2),
             families.subsets(CI_STEPS, failing_max=2),
             (job for job in families.subsets(6, depth=1, failing_max=1) if len(job.scenario.steps) > CI_STEPS),
-            islice(families.drawn(seed), 150),
+            islice(families.drawn(seed), 60),
         ),
         cores=cores,
     )

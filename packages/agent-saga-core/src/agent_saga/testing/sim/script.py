@@ -33,6 +33,7 @@ DECLS: Final = (
     "absent",
     "probe",
     "travel",
+    "slow",
     "blind",
     "keytool",
     "callable",
@@ -62,6 +63,11 @@ class Step:
 
     def __str__(self) -> str:
         return f"{self.decl}:{self.act}:{self.undo}"
+
+
+def is_honest(step: Step) -> bool:
+    """Tell whether a tool is declared as it is: one whose requests travel says for how long, where that is asked."""
+    return step.act != "travel" or step.decl not in {"probe", "absent"}
 
 
 @dataclass(frozen=True, slots=True)

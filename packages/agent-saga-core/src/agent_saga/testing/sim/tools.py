@@ -165,6 +165,7 @@ _HOW: Final[dict[str, dict[str, Any]]] = {
     "absent": {"compensate": absent.bind(charge_id="kwargs.item")},
     "probe": {"compensate": keyed.bind(charge_id="result.id"), "probe": PROBE},
     "travel": {"compensate": keyed.bind(charge_id="result.id"), "probe": PROBE, "settle_s": SETTLE_S},
+    "slow": {"compensate": absent.bind(charge_id="kwargs.item"), "settle_s": SETTLE_S},
     "blind": {"compensate": keyed.bind(charge_id="result.id"), "probe": BLIND},
     "keytool": {"compensate": keyed.bind(charge_id="result.id"), "key_param": "idempotency_key"},
     "callable": {"compensate": _by_callable},

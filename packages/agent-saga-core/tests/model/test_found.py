@@ -1,0 +1,40 @@
+"""What the simulator found in the engine, held by the run that found it; see docs/found-by-the-simulator.md."""
+
+import pytest
+
+from agent_saga.testing.sim.crashes import Explorer, explore, play
+from agent_saga.testing.sim.schedules import FAMILIES, Player
+from agent_saga.testing.sim.script import parse
+from agent_saga.testing.sim.stage import installed
+
+
+@pytest.mark.parametrize("mode", ["catch", "adapter"])
+@pytest.mark.parametrize("undo", ["thrice", "fail", "conflict"])
+def test_no_commit_over_a_failed_settlement(mode, undo):
+    """FOUND-1: a step in doubt whose settling compensation failed keeps its saga from committing."""
+    covered = explore(parse(f"keyed:ok:ok,absent:fail:{undo}/commit/{mode}"), depth=2)
+    assert not covered.found, covered.found
+
+
+@pytest.mark.parametrize(
+    ("family", "decisions"),
+    [
+        ("paused-owner-1", (0, 0, 0, 1, 2, 1, 1, 1)),
+        ("paused-owner-3", (0, 1, 2, 1, 1, 1, 0, 0)),
+        ("paused-owner-1", (0, 0, 0, 0, 1, 2, 1, 1)),
+    ],
+)
+def test_a_landing_in_a_replaced_owner_reaches_the_log(family, decisions):
+    """FOUND-2: what landed after its owner was replaced is recorded and compensated, also while the new owner works."""
+    trace = Player(FAMILIES[family]).replay(decisions)
+    assert not [line for line in trace if "!!" in line]
+    assert any("claimed, late_outcome" in line or "saga_opened, late_outcome" in line for line in trace)
+
+
+def test_bad_news_does_not_repeat_the_walk():
+    """FOUND-3: a late answer that nothing landed does not try failed compensations all over again."""
+    scenario = parse("keyed:ok:ok,absent:ok:fail,plain:late-:ok/commit/plain/late=6")
+    explorer = Explorer(scenario, depth=0)
+    with installed(explorer.stage) as stage:
+        play(stage, scenario)
+        assert stage.world.tries["undo", "A2"] == 3

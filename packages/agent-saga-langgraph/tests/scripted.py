@@ -8,6 +8,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from pydantic import Field
 
 from agent_saga_langgraph import SagaMiddleware, protect
 
@@ -19,7 +20,7 @@ class Scripted(BaseChatModel):
     """
 
     turns: list
-    bound: list = []
+    bound: list = Field(default_factory=list)
 
     @property
     def _llm_type(self):

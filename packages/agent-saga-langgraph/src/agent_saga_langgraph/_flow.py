@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
 
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import get_runtime
@@ -12,7 +15,12 @@ from agent_saga import spi
 from agent_saga.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent_saga.errors import SagaSuspended
+
+_asking: Final = threading.Lock()
+_calls_in_task: ContextVar[int] = ContextVar("agent_saga_langgraph_calls_in_task", default=0)
 
 
 def is_pause(error: BaseException) -> bool:
@@ -44,8 +52,21 @@ def _execution_info() -> Any:
         return None
 
 
+@contextmanager
+def task_of(calls: int) -> Iterator[None]:
+    """State how many tool calls the current task holds."""
+    token = _calls_in_task.set(calls)
+    try:
+        yield
+    finally:
+        _calls_in_task.reset(token)
+
+
 def pause(wait: SagaSuspended, name: str, arguments: dict[str, Any], call_id: str | None) -> None:
     """Pause the graph until somebody has decided, and record what they said. Returns when the call may be tried again.
+
+    LangGraph hands the answers of a task to whichever of its calls asks next. So where a task may hold several calls
+    only an answer that names its request counts, and it counts for that one.
 
     Raises:
         SagaSuspended: there is no graph to pause.
@@ -53,36 +74,26 @@ def pause(wait: SagaSuspended, name: str, arguments: dict[str, Any], call_id: st
     """
     if _execution_info() is None:
         raise wait
-    answer = interrupt(
-        {
-            "type": "tool_approval",
-            "tool_call_id": call_id,
-            "name": name,
-            "args": arguments,
-            "description": str(wait),
-            "saga_id": wait.saga_id,
-            "approval": wait.approval,
-        }
-    )
-    approved, by, note = _decision(answer)
-    if approved is None or not wait.approval:
-        return  # No word on the request: it is looked at again.
+    about = {"tool_call_id": call_id, "name": name, "args": arguments, "description": str(wait)}
+    with _asking:  # The count of a task's questions and its answers must not be read between one another.
+        answer = interrupt({"type": "tool_approval", **about, "saga_id": wait.saga_id, "approval": wait.approval})
+    approved, said = _decision(answer)
+    approval = said.get("approval") or (wait.approval if _calls_in_task.get() == 1 else None)
+    if approved is None or not approval:
+        return  # No word on a request: it is looked at again.
     try:
-        spi.decide_approval(wait.approval, approved=approved, by=by, note=note)
+        by, note = str(said.get("by") or "langgraph"), str(said.get("message") or "")
+        spi.decide_approval(approval, approved=approved, by=by, note=note)
     except UsageError:
         return  # Somebody was faster, or it takes a signature: the request is asked again, and says what is true.
 
 
-def _decision(answer: Any) -> tuple[bool | None, str, str]:
+def _decision(answer: Any) -> tuple[bool | None, dict[str, Any]]:
     """Read an answer in the forms of LangChain's HumanInTheLoopMiddleware, or a plain bool."""
     if isinstance(answer, dict) and isinstance(answer.get("decisions"), list) and len(answer["decisions"]) == 1:
         answer = answer["decisions"][0]
-    kind, by, note = answer, "langgraph", ""
-    if isinstance(answer, dict):
-        kind, by, note = answer.get("type"), str(answer.get("by") or by), str(answer.get("message") or note)
-    approved = {True: True, "approve": True, False: False, "reject": False}.get(kind) if _is_word(kind) else None
-    return approved, by, note
-
-
-def _is_word(kind: Any) -> bool:
-    return isinstance(kind, bool | str)
+    said = answer if isinstance(answer, dict) else {"type": answer}
+    kind = said.get("type")
+    if isinstance(kind, bool):
+        return kind, said
+    return {"approve": True, "reject": False}.get(kind if isinstance(kind, str) else ""), said

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.tools import BaseTool
 
 from agent_saga import current_saga, spi
+from agent_saga_langgraph import _flow
 from agent_saga_langgraph import _watch as _watch
 from agent_saga_langgraph._requests import guarding_requests
 from agent_saga_langgraph._tool import guarded, is_guarded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     from langchain.agents.middleware.types import ModelRequest
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -45,13 +48,15 @@ class SagaMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         """Run a call with its tool guarded."""
-        return handler(self._as_guarding(request))
+        with _task_of(request):
+            return handler(self._as_guarding(request))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Run a call with its tool guarded."""
-        return await handler(self._as_guarding(request))
+        with _task_of(request):
+            return await handler(self._as_guarding(request))
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
         """Check the tools, and hide the parameter that receives the key."""
@@ -80,6 +85,12 @@ class SagaMiddleware(AgentMiddleware[Any, Any, Any]):
                 self._kept.clear()
             kept = self._kept[id(tool)] = (tool, guarded(tool, self.kit))
         return kept[1]
+
+
+def _task_of(request: ToolCallRequest) -> AbstractContextManager[None]:
+    """`create_agent` sends each call to a task of its own."""
+    path = (getattr(request.runtime, "config", None) or {}).get("metadata", {}).get("langgraph_path") or ("",)
+    return _flow.task_of(1) if path[0] == "__pregel_push" else nullcontext()
 
 
 def _schema(tool: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from langchain_core.tools import BaseTool
@@ -10,6 +11,7 @@ from langgraph.prebuilt import ToolNode
 
 from agent_saga import spi
 from agent_saga.errors import UsageError
+from agent_saga_langgraph import _flow
 from agent_saga_langgraph import _watch as _watch
 from agent_saga_langgraph._requests import guarding_requests
 from agent_saga_langgraph._tool import guarded
@@ -78,6 +80,26 @@ class _GuardedTools(dict[str, BaseTool]):
         return self[name] if super().get(name) is not None else default
 
 
+def _counting(node: ToolNode, run: Any) -> Any:
+    """Say, while the node runs, how many calls its task holds."""
+
+    @functools.wraps(run)
+    def counting(given: Any, *args: Any, **kwargs: Any) -> Any:
+        with _flow.task_of(len(node._parse_input(given)[0])):  # noqa: SLF001 - the node's own reading is the exact one.
+            return run(given, *args, **kwargs)
+
+    return counting
+
+
+def _acounting(node: ToolNode, arun: Any) -> Any:
+    @functools.wraps(arun)
+    async def counting(given: Any, *args: Any, **kwargs: Any) -> Any:
+        with _flow.task_of(len(node._parse_input(given)[0])):  # noqa: SLF001 - as above.
+            return await arun(given, *args, **kwargs)
+
+    return counting
+
+
 def _protect_node(node: ToolNode, kit: AgentKit | None) -> ToolNode:
     tools = node._tools_by_name  # noqa: SLF001 - the public property gives the same dict; replacing it needs the name.
     if isinstance(tools, _GuardedTools):
@@ -85,6 +107,7 @@ def _protect_node(node: ToolNode, kit: AgentKit | None) -> ToolNode:
     named = dict(zip(tools, _protect_all(list(tools.values()), kit), strict=True))
     node._tools_by_name = _GuardedTools(named, kit)  # noqa: SLF001
     # No wrapper is added where there was none: any wrapper widens handle_tool_errors=SomeType to all exceptions.
+    node.func, node.afunc = _counting(node, node.func), _acounting(node, node.afunc)
     wrap, awrap = node._wrap_tool_call, node._awrap_tool_call  # noqa: SLF001
     as_guarding = guarding_requests(lambda tool: guarded(tool, kit))
     if wrap is not None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agent_saga.model.call import Policy
     from agent_saga.model.effects import Effect
     from agent_saga.runtime.declaration import Declaration
+    from agent_saga.runtime.health import Status
     from agent_saga.runtime.writer import Writer
 
 P = ParamSpec("P")
@@ -99,6 +100,16 @@ class AgentKit:
         from importlib.metadata import version  # Late: it costs more than all else that the kit loads.
 
         return manifest(version=version("agent-saga-core"), log=self._log)
+
+    def status(self) -> Status:
+        """Return whether an agent may go on now: not when a safety signal is halted, drained or cannot be read.
+
+        Returns:
+            `ready`, `blockers` (why not, a line each) and `warnings`.
+        """
+        from agent_saga.runtime.health import status_of_kit
+
+        return status_of_kit(self.writer)
 
     # -- tools --------------------------------------------------------------------------------------------------
 

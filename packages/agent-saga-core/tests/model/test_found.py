@@ -38,3 +38,25 @@ def test_bad_news_does_not_repeat_the_walk():
     with installed(explorer.stage) as stage:
         play(stage, scenario)
         assert stage.world.tries["undo", "A2"] == 3
+
+
+@pytest.mark.parametrize("end", ["ask", "commit", "raise"])
+def test_a_late_landing_is_compensated_at_once(end):
+    """FOUND-4: a landing that becomes known during a rollback is compensated before the steps before it."""
+    covered = explore(parse(f"keyed:ok:ok,keyed:ok:ok,keyed:ok:ok,keyed:late+:ok/{end}/plain/late=4"), depth=1)
+    assert not covered.found, covered.found
+
+
+@pytest.mark.parametrize("decl", ["probe", "travel", "absent", "slow"])
+def test_a_step_never_looked_at_needs_no_human(decl):
+    """FOUND-5: recovery looks at a step in doubt whose call still ran at the end, whatever else has to wait."""
+    covered = explore(parse(f"keyed:ok:fail,{decl}:late-:ok/raise/plain/late=99"), depth=1)
+    assert not covered.found, covered.found
+
+
+@pytest.mark.parametrize("end", ["commit", "raise"])
+@pytest.mark.parametrize("mode", ["plain", "catch", "retry"])
+def test_no_compensation_overtakes_its_request(mode, end):
+    """FOUND-6: a compensation from the intent alone waits until its call can no longer land."""
+    covered = explore(parse(f"keyed:ok:ok,slow:travel:ok/{end}/{mode}"), depth=2)
+    assert not covered.found, covered.found

@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent_saga.errors import UndeclaredTool, UsageError
+from agent_saga.errors import InvariantViolation, SagaSuspended, UndeclaredTool, UsageError
 from agent_saga.kit import AgentKit as AgentKit
 from agent_saga.kit import default_kit as default_kit
+from agent_saga.model.effects import Effect
 from agent_saga.model.records import fields_of
 from agent_saga.model.values import decode
 from agent_saga.runtime import declaration as declare
-from agent_saga.runtime import operators
+from agent_saga.runtime import operators, proposal
 from agent_saga.runtime.current import current_saga_var
 from agent_saga.runtime.declaration import Declaration, Declarations
 from agent_saga.runtime.ops import Call, adrive, drive
@@ -31,10 +32,13 @@ __all__ = [
     "AgentKit",
     "adopt_parameters",
     "aguard",
+    "alook_ahead",
     "claim",
     "decide_approval",
     "default_kit",
+    "effect_of",
     "guard",
+    "may_suspend",
     "note_pause",
     "read_records",
     "require_declared",
@@ -170,6 +174,50 @@ def adopt_parameters(name: str, parameters: Iterable[str], kit: AgentKit | None 
         return None
     declare.adopt_parameters(declaration, parameters)
     return declaration.key_param
+
+
+def effect_of(name: str, kit: AgentKit | None = None) -> Effect | None:
+    """Return the declared effect class of a tool, or None where it is not declared; `kit` as for `require_declared`."""
+    declaration = _declarations(kit).find(name)
+    return None if declaration is None else declaration.effect
+
+
+def may_suspend(name: str) -> bool:
+    """Tell whether a policy could suspend a call of this tool in the current saga, so that a look ahead is worth it."""
+    saga = current_saga_var.get()
+    declaration = None if saga is None else saga.environment.declarations.find(name)
+    return saga is not None and declaration is not None and proposal.may_suspend(saga, declaration)
+
+
+async def alook_ahead(
+    name: str, kwargs: Mapping[str, Any], *, adapter: str, call_id: str | None = None, scope: str | None = None
+) -> SagaSuspended | None:
+    """Have the gate look at a call that is not made yet: for frameworks that can pause before a call, and not in it.
+
+    Args:
+        name: the tool, as declared.
+        kwargs: the arguments that the call will have, as `guard` is going to be given them.
+        adapter: the adapter's name.
+        call_id: the framework's id of the call.
+        scope: where that id is unique.
+
+    Returns:
+        Why the call would have to wait: the adapter pauses the run (`note_pause`), and has the call made later. None:
+        it is to be made now, and does not wait, is refused, or fails.
+    """
+    saga = current_saga_var.get()
+    declaration = None if saga is None else saga.environment.declarations.find(name)
+    if saga is None or declaration is None or not proposal.may_suspend(saga, declaration):
+        return None
+    visible = {known: value for known, value in kwargs.items() if known != declaration.key_param}
+    call = ToolCall(
+        declaration=declaration, kwargs=visible, run=_not_to_be_run, adapter=adapter, call_id=call_id, call_scope=scope
+    )
+    return await adrive(proposal.look_ahead(saga, call))
+
+
+def _not_to_be_run(_key: str | None) -> Call:
+    raise InvariantViolation("a look ahead ran a tool")
 
 
 def claim(call_ids: Iterable[str], *, adapter: str, scope: str) -> None:

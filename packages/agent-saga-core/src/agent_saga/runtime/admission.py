@@ -156,17 +156,32 @@ def again_after_failure(live: LiveSaga, call: ToolCall, step: StepView) -> Gener
     return None
 
 
+def would_repeat(live: LiveSaga, call: ToolCall) -> bool | None:
+    """Tell of a call that is not made yet whether an equal step stands; None when it would be no new call."""
+    with live.lock:
+        equal = _equal_steps(live, call)
+        if _unanswered(live, call, equal) is not None or _told_before(live, call, equal) is not None:
+            return None
+        return any(step.state is StepState.STANDING for step in equal)
+
+
 def _first_told(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> Admitted:
     """No equal call waits for an answer: the call is another telling of one that stands, or it is new."""
-    standing = [step for step in equal if step.state in _STANDING and not live.view.rolled_back(step)]
-    found = _by_call_id(call, standing) or _by_attempt(live, call, standing)
-    if found is None:
-        found = next((step for step in standing if step.no in live.unclaimed), None)
+    found = _told_before(live, call, equal)
     if found is not None:
         return _claim(live, found, call, plain=call.plain_replay)
     if live.committed_key:
         raise _already_committed(live, call)
     return Admitted(repeats=any(step.state is StepState.STANDING for step in equal))
+
+
+def _told_before(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> StepView | None:
+    """Return the standing step of which a call is another telling."""
+    standing = [step for step in equal if step.state in _STANDING and not live.view.rolled_back(step)]
+    found = _by_call_id(call, standing) or _by_attempt(live, call, standing)
+    if found is None:
+        found = next((step for step in standing if step.no in live.unclaimed), None)
+    return found
 
 
 def _claim(live: LiveSaga, step: StepView, call: ToolCall | None = None, *, plain: bool) -> Admitted:

@@ -19,9 +19,7 @@ from agent_saga.errors import (
     UnboundCompensation,
     UsageError,
 )
-from agent_saga.machine.view import identity_of
 from agent_saga.model import records as r
-from agent_saga.model.call import ProposedCall
 from agent_saga.model.effects import Effect
 from agent_saga.model.ids import step_id
 from agent_saga.model.paths import PathMissing
@@ -36,7 +34,8 @@ from agent_saga.runtime.declaration import CallView, bind_compensation, encode_k
 from agent_saga.runtime.gate import pass_again, pass_gate
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep
-from agent_saga.runtime.registry import Binding, BoundCall
+from agent_saga.runtime.proposal import identity_of_call, proposed
+from agent_saga.runtime.registry import BoundCall
 from agent_saga.runtime.resources import ResourceTaken, why_not_wait
 from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.store.port import Refused
@@ -108,13 +107,13 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
         return (yield from _read(saga, call))
     _check_compensation(declaration)
     call.encoded = encode_kwargs(declaration, call.kwargs)
-    call.identity = _identity(declaration, call.encoded)
+    call.identity = identity_of_call(declaration, call.encoded)
     try:
         while True:
             admitted = yield from admission.admit(saga, call)
             if admitted.replay is not None:
                 return admission.replay(saga, call, admitted.replay)
-            passed = yield from pass_gate(saga, call, _proposed(call, repeats=admitted.repeats))
+            passed = yield from pass_gate(saga, call, proposed(call, repeats=admitted.repeats))
             try:
                 return (yield from _attempts(saga, call, admitted, passed))
             except Overtaken:
@@ -156,35 +155,6 @@ def _check_compensation(declaration: Declaration) -> None:
             f"tool {declaration.name!r} is declared {declaration.effect.value} and has no compensator; it did not run. "
             f"Add one (@{declaration.name}.compensator(...) or compensate=...), or declare it irreversible"
         )
-
-
-def _identity(declaration: Declaration, encoded: dict[str, Encoded]) -> bytes | None:
-    names = encoded if declaration.identity is None else declaration.identity
-    chosen = {name: encoded[name] for name in names if name in encoded}
-    if len(chosen) != len(names) or any(value.opaque for value in chosen.values()):
-        return None
-    return identity_of(declaration.name, {name: value.canonical for name, value in chosen.items()})
-
-
-def _proposed(call: ToolCall, *, repeats: bool) -> ProposedCall:
-    declaration = call.declaration
-    return ProposedCall(
-        tool=declaration.name,
-        kwargs=dict(call.kwargs),
-        effect=declaration.effect,
-        version=declaration.version,
-        adapter=call.adapter,
-        repeats=repeats,
-        **_compensation_facts(declaration),
-    )
-
-
-def _compensation_facts(declaration: Declaration) -> dict[str, Any]:
-    binding = declaration.compensate
-    if not isinstance(binding, Binding):
-        return {}
-    handler = binding.compensator
-    return {"compensator": handler.name, "valid_for_s": handler.traits.valid_for_s, "lives_in": handler.traits.lives_in}
 
 
 # -- one attempt --------------------------------------------------------------------------------------------------
@@ -497,7 +467,8 @@ def _raised(saga: Saga, call: ToolCall, flight: Flight, error: BaseException, op
         return
     state, assumed = judge(call.declaration, error)
     running = operation.running
-    if running is not None and not running.done():
+    if running is not None and not (running.done() and running.exception() is error):
+        # It runs on, or its own answer came just after the patience for it ended.
         _gave_up(saga, flight, error)
         watch(saga, call, flight, running)
         return

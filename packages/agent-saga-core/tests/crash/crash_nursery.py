@@ -3,6 +3,7 @@
 As a program it is that interpreter; `Nursery` is the tests' end of it. Starting a run costs a fork, not an import.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -98,7 +99,7 @@ def _run(crash_program, job):
         draft.write_text(json.dumps(result))
         draft.rename(out)
         code = 0
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):  # asyncio may say it so, when its task had not begun.
         code = -signal.SIGINT
     except BaseException:
         traceback.print_exc()

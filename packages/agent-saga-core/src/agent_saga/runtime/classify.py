@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class HandlerStopped(Exception):  # noqa: N818 - never leaves the engine.
+class HandlerStopped(Exception):
     """A handler raised what ends a program or a task; it ends this attempt only, and leaves it in doubt."""
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agent_saga.machine.view import StepView
     from agent_saga.runtime.saga import Saga
+    from agent_saga.runtime.step import ToolCall
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,3 +62,9 @@ def current_saga() -> Saga | None:
 def current_step() -> CurrentStep | None:
     """Return the step whose tool runs in this context, or None outside of one."""
     return current_step_var.get()
+
+
+def current_of(saga: Saga, call: ToolCall, step: StepView) -> CurrentStep:
+    """Return what `current_step()` shows in the tool's body."""
+    joinable = call.adapter is not None
+    return CurrentStep(saga_id=saga.id, step_id=step.id, tool=step.tool, key=step.key, _joinable=joinable)

@@ -123,7 +123,8 @@ def make_declaration(
         _check_against(declaration, fn)
     if declaration.retry and not (declaration.read_only or declaration.key_param or declaration.probe):
         raise DeclarationError(
-            f"tool {name!r}: retry= repeats a call whose effect may have happened, so the tool must take the idempotency "
+            f"tool {name!r}: retry= repeats a call whose effect may have happened, so the tool must take the "
+            "idempotency "
             "key or declare a probe"
         )
     return declaration

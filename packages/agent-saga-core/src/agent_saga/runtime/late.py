@@ -114,7 +114,8 @@ def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str
             yield from finish_leftovers(again, budget)
         return
     _warn_text(
-        f"saga {live.view.id!r}, step {no}: its answer ({fields['state']}) came when another process owned the saga, and "
+        f"saga {live.view.id!r}, step {no}: its answer ({fields['state']}) came when another process owned the saga, "
+        "and "
         "could not be recorded: look at it when that process is done, agent-saga show"
     )
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import UnboundCompensation
-from agent_saga.runtime import step as steps
-from agent_saga.runtime.current import CurrentStep, current_step_var
+from agent_saga.runtime import outcome
+from agent_saga.runtime.current import CurrentStep, current_of, current_step_var
 from agent_saga.runtime.ops import adrive, drive
 
 if TYPE_CHECKING:
@@ -36,17 +36,17 @@ class _Ending:
     def failed(self, error: BaseException) -> None:
         if not self.ended:
             self.ended = True
-            state, assumed = steps.judge(self.call.declaration, error)
-            steps.record_failure(self.saga, self.flight, error, state=state, assumed=assumed)
+            state, assumed = outcome.judge(self.call.declaration, error)
+            outcome.record_failure(self.saga, self.flight, error, state=state, assumed=assumed)
 
     def succeeded(self, value: object, *, partial: bool) -> Any:
         self.ended = True
-        return steps.record_success(self.saga, self.flight, value, partial=partial, replayable=False)
+        return outcome.record_success(self.saga, self.flight, value, partial=partial, replayable=False)
 
     def running(self) -> _Running:
         """Return a context in which the step is the current one, for while the tool's body runs."""
         step = self.saga.live.view.steps[self.flight.step]
-        return _Running(steps.current_of(self.saga, self.call, step))
+        return _Running(current_of(self.saga, self.call, step))
 
 
 class _Running:

@@ -7,7 +7,7 @@ TRIP = {"kind": "keyed", "mode": "sync", "fails": False}
 ROLL_BACK = {"key": "order-42"}
 RESUME = {"key": "order-42", "on_crash": "resume"}
 ALL_THREE = {"flight", "hotel", "car"}
-EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
 
 
 def the_sagas(room):
@@ -67,7 +67,7 @@ def keys_of(room):
     return keys
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_resume_that_dies_is_resumed(lab):
     """K-3: killed again while it resumes, at every point; the third process finishes."""
     trip = {**TRIP, "options": RESUME}

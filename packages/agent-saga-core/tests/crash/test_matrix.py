@@ -31,7 +31,7 @@ def test_killed_anywhere_and_recovered(lab, kind, mode, fails, every):
         check_truth(room, clean=KINDS[kind].clean)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "mode", "fails"), ALL)
 def test_killed_anywhere_and_recovered_every_kind(lab, kind, mode, fails):
     """C-1, for every kind of tool, every way to run it, and both ends."""
@@ -50,7 +50,7 @@ def test_recovery_killed_anywhere(lab, point):
         check_truth(room, clean=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_recovery_killed_anywhere_after_every_crash(lab, kind):
@@ -61,7 +61,7 @@ def test_recovery_killed_anywhere_after_every_crash(lab, kind):
             check_truth(room, clean=KINDS[kind].clean)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_chain_of_killed_recoveries(lab, kind):

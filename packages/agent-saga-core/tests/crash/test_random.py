@@ -5,7 +5,7 @@ import random
 import pytest
 from crash_lab import check_truth, recover_for_good
 
-ROUNDS = pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+ROUNDS = pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_four_processes_killed_at_random(lab, dice, rounds):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "threads"])
-@pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 def test_ctrl_c_at_a_random_moment(lab, dice, mode, rounds):
     """X-2: the log is whole, and recovery finishes what the interrupt left."""
     for _ in range(rounds):

@@ -10,7 +10,7 @@ from agent_saga.errors import DeclarationError
 from agent_saga.guarantees import manifest
 from agent_saga.runtime.declaration import Declarations, make_declaration, name_of
 from agent_saga.runtime.gate import IrreversibleAsks, check_approver
-from agent_saga.runtime.opening import Opening
+from agent_saga.runtime.opening import Opening, check_opening, check_times
 from agent_saga.runtime.process import drop_writer, writer_for
 from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compensator, register_function
 from agent_saga.runtime.rehearsal import rehearsal
@@ -179,6 +179,7 @@ class AgentKit:
         Raises:
             DeclarationError: it cannot work; the message says what would.
         """
+        fn = getattr(fn, "__wrapped__", fn) if hasattr(fn, "__agent_saga__") else fn  # One effect, one step.
         declaration = make_declaration(
             name or name_of(fn),
             effect,
@@ -258,6 +259,13 @@ class AgentKit:
             LogFailed: on entering or leaving: the log could not be written.
             SagaRolledBack, RollbackIncomplete: on leaving; see DESIGN 4 and 5.
         """
+        check_opening(name, key, tags := tuple(tags), on_crash=on_crash, on_divergence=on_divergence, on_busy=on_busy)
+        check_times(
+            deadline_s=deadline_s,
+            drain_s=drain_s,
+            rollback_timeout_s=rollback_timeout_s,
+            suspend_ttl_s=suspend_ttl_s,
+        )
         limits = Limits(
             drain_s=drain_s,
             rollback_timeout_s=rollback_timeout_s,
@@ -271,7 +279,7 @@ class AgentKit:
             on_crash=on_crash,
             on_divergence=on_divergence,
             deadline_s=deadline_s,
-            tags=tuple(tags),
+            tags=tags,
             limits=limits,
         )
         return Transaction(self.environment, opening, independent=independent, policies=tuple(policies))

@@ -20,7 +20,7 @@ from agent_saga.runtime.declaration import Declaration, Declarations
 from agent_saga.runtime.ops import Call, adrive, drive
 from agent_saga.runtime.saga import Saga
 from agent_saga.runtime.step import ToolCall, perform
-from agent_saga.runtime.tool import check_outside, joined_key
+from agent_saga.runtime.tool import check_awaitable, check_outside, joined_key
 from agent_saga.store.open import open_log
 from agent_saga.store.port import Query
 from agent_saga.store.reader import checked_records
@@ -137,6 +137,7 @@ async def aguard(
         _check_bare(name, kit)
         return await call(given)
     declaration = _declared(saga, name)
+    check_awaitable(saga, declaration)
     key = joined_key(declaration, saga)
     if key is not None:
         return await call(_with_key(declaration, given, key))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+INT_BITS_MAX: Final = 64
+"""Longer whole numbers are hexadecimal texts in JSON."""
 BUCKETS: Final = ("kept", "compensated", "in_doubt", "conflicted", "failed", "orphaned")
 """Each known effect is in exactly one of these."""
 
@@ -116,15 +118,20 @@ def _arguments(kwargs: Mapping[str, object]) -> str:
 
 
 def _short(value: object, length_max: int = 60) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than some thousand digits.
+        text = f"<{type(value).__name__}, too long to write>"
     return text if len(text) <= length_max else text[: length_max - 3] + "..."
 
 
 def _jsonable(value: object) -> object:
     if isinstance(value, dict):
-        return {str(name): _jsonable(item) for name, item in value.items()}
+        return {str(_jsonable(name)): _jsonable(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_jsonable(item) for item in value]
+    if isinstance(value, int) and value.bit_length() > INT_BITS_MAX:
+        return hex(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     return value if isinstance(value, float) and value - value == 0 else str(value)

@@ -133,6 +133,13 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and value != "" and len(value) <= NAME_LENGTH_MAX and _is_utf8(value)
 
 
+def storable_text(text: str, *, length_max: int = 16_384) -> str:
+    """Return a text of somebody else's (a message, a reason) in a form that a record's body can hold."""
+    if len(text) > length_max:
+        text = text[:length_max] + "..."
+    return text if _is_utf8(text) else text.encode("utf-8", "backslashreplace").decode()
+
+
 def _is_utf8(text: str) -> bool:
     if text.isascii():
         return True

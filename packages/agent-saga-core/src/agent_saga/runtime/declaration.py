@@ -13,7 +13,7 @@ from agent_saga.errors import DeclarationError, UndeclaredTool
 from agent_saga.model import paths
 from agent_saga.model.effects import Effect
 from agent_saga.model.records import Recipe
-from agent_saga.model.values import Encoded, encode, is_name, redacted
+from agent_saga.model.values import Encoded, encode, is_name, redacted, storable_text
 from agent_saga.runtime.registry import KEY_PARAM, Binding, BoundCall, Compensator, check_takes, register_function
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def bind_compensation(compensate: object, view: CallView) -> BoundCall | None:
 def encode_kwargs(declaration: Declaration, kwargs: Mapping[str, Any]) -> dict[str, Encoded]:
     """Return the stored form of a call's arguments; redacted ones keep their type only."""
     hidden = declaration.key_param
-    encoded = {name: encode(value) for name, value in kwargs.items() if name != hidden}
+    encoded = {storable_text(name): encode(value) for name, value in kwargs.items() if name != hidden}
     for path in declaration.redact:
         name = path.partition(".")[0]
         if name in encoded:

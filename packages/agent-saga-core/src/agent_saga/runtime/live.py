@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import CorruptLog, ForeignSaga, InvariantViolation, LogFailed, OwnerReplaced, SagaClosed
 from agent_saga.machine import fold
@@ -15,7 +15,7 @@ from agent_saga.machine.row import row_of
 from agent_saga.machine.states import SagaState, TransitionError
 from agent_saga.model import records as r
 from agent_saga.model.requirements import Free
-from agent_saga.model.values import encode, is_plain, redacted
+from agent_saga.model.values import encode, is_plain, redacted, storable_text
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.interrupts import QuietLock
 from agent_saga.runtime.ops import Commit
@@ -47,6 +47,8 @@ _QUIET = (
     r.Waived,
 )
 """Kinds that do not change the derived row of a saga that has not ended."""
+_FREE_TEXTS: Final = frozenset({"reason", "cause", "error", "call_id", "call_scope"})
+"""Fields whose text comes from exceptions, handlers and frameworks: it may be anything."""
 
 
 class Flight:
@@ -168,6 +170,9 @@ class LiveSaga:
         Raises:
             InvariantViolation: the record cannot follow; nothing was written.
         """
+        for name in _FREE_TEXTS & fields.keys():
+            if fields[name]:
+                fields[name] = storable_text(fields[name])
         with self.lock:
             texts = values or {}
             commitments, payload = r.seal_values(texts, clock().entropy(16 * len(texts))) if texts else ({}, None)
@@ -340,9 +345,14 @@ class LiveSaga:
         if any(self.view.is_within(scope, closing) for closing in self.closing):
             raise SagaClosed(f"saga {self.id!r} is ending or rolling back; {tool!r} did not run")
 
+    @property
+    def is_owned_here(self) -> bool:
+        """Whether this is the process that opened or claimed the saga."""
+        return self.pid == os.getpid()
+
     def check_owned(self, tool: str) -> None:
         """Raise in a process that is not the saga's own: after a fork, or in a worker."""
-        if self.pid != os.getpid():
+        if not self.is_owned_here:
             raise ForeignSaga(
                 f"saga {self.id!r} belongs to process {self.pid}; {tool!r} did not run in process {os.getpid()}. "
                 "Open a saga of its own in the worker, or call the tool in the owner"

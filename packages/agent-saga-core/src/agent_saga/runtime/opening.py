@@ -9,11 +9,15 @@ from agent_saga.errors import GateRefused, InvariantViolation, OwnerReplaced, Sa
 from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.model.ids import make_saga_id
+from agent_saga.model.values import is_name
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.compensate import Budget
+from agent_saga.runtime.ending import release
 from agent_saga.runtime.halts import check_drain, quarantined
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.ops import Sleep
 from agent_saga.runtime.recover import recover_one
+from agent_saga.runtime.rollback import unwind
 from agent_saga.store.port import Committed, Stale, Taken
 from agent_saga.store.reader import load
 
@@ -26,6 +30,13 @@ if TYPE_CHECKING:
     from agent_saga.store.port import StoredRow
 
 BUSY_POLL_S: Final = 0.05
+SCOPE_BUDGET_S: Final = 60.0
+SECONDS_MAX: Final = 100 * 365 * 86_400.0
+_CHOICES: Final = {
+    "on_crash": ("roll_back", "resume"),
+    "on_divergence": ("roll_back", "keep"),
+    "on_busy": ("fail", "wait"),
+}
 _LOOK_AGAIN: Final = "look again"
 
 
@@ -41,6 +52,33 @@ class Opening:
     on_divergence: Literal["roll_back", "keep"] = "roll_back"
     deadline_s: float | None = None
     tags: tuple[str, ...] = ()
+
+
+def check_opening(name: object, key: object, tags: tuple[object, ...], **choices: str) -> None:
+    """Check what a transaction is called and what it chooses.
+
+    Raises:
+        UsageError: it cannot be recorded, or is no choice.
+    """
+    for what, text in (("name", name), ("key", key), *(("tag", tag) for tag in tags)):
+        if not (is_name(text) or (what == "key" and text is None)):
+            raise UsageError(f"the {what} of a saga must be a text that can be stored, not {text!r:.80}")
+    for option, choice in choices.items():
+        if choice not in _CHOICES[option]:
+            raise UsageError(f"{option}={choice!r} is none of {', '.join(map(repr, _CHOICES[option]))}")
+
+
+def check_times(**times: float | None) -> None:
+    """Check the times of a transaction.
+
+    Raises:
+        UsageError: one is negative, no number, or endless.
+    """
+    for option, seconds in times.items():
+        if seconds is None and option == "deadline_s":
+            continue
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= SECONDS_MAX:
+            raise UsageError(f"{option}={seconds!r} must be a number of seconds from 0 to {SECONDS_MAX:.0f}")
 
 
 def open_saga(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga]:
@@ -143,7 +181,11 @@ def _open_new(writer: Writer, opening: Opening, *, incarnation: int) -> Generato
     record = _record(opening, incarnation=incarnation)
     live = LiveSaga.opening(writer, record)
     ticket = live.write_opening()
-    verdict = yield live.wait_for(ticket)
+    try:
+        verdict = yield live.wait_for(ticket)
+    except BaseException:  # The caller was cancelled, and nobody gets the saga that now holds the key.
+        release(live, "its opening was interrupted")
+        raise
     match verdict:
         case Committed():
             return live
@@ -204,8 +246,20 @@ def resume_saga(writer: Writer, saga_id: str) -> Generator[Op, Any, LiveSaga | s
     ticket = live.emit(r.Claimed, durable=True, owner=writer.store.owner(), epoch=live.epoch, purpose="resume")
     try:
         yield from live.committed(ticket)
+        yield from _finish_scopes(live)
     except OwnerReplaced:
         return f"saga {saga_id!r}, which another process took up"
+    except BaseException:
+        release(live, "its resume was interrupted")
+        raise
     standing = {StepState.STANDING, StepState.IN_DOUBT}
-    live.unclaimed = {s.no for s in live.view.steps.values() if not s.read_only and s.state in standing}
+    steps = [step for step in live.view.steps.values() if not live.view.rolled_back(step)]
+    live.unclaimed = {step.no for step in steps if not step.read_only and step.state in standing}
     return live
+
+
+def _finish_scopes(live: LiveSaga) -> Generator[Op, Any, None]:
+    """Finish rollbacks of nested scopes that the owner's death cut short, innermost first."""
+    for no in sorted(live.view.rolling, reverse=True):
+        if no and live.view.scopes[no].outcome != "rolled_back":
+            yield from unwind(live, no, Budget.of(live.view.rollback_timeout_s or SCOPE_BUDGET_S))

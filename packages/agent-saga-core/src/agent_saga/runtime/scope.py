@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import inspect
 import os
 import threading
 import warnings
@@ -81,6 +83,8 @@ class Transaction:
 
     def __call__(self, fn: Callable[P, R]) -> Callable[P, R]:
         """Return `fn` with a saga of its own around each call."""
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise UsageError(f"{fn!r} is a generator function, whose body would run outside the saga: use `with` in it")
         if is_async(fn):
 
             @functools.wraps(fn)
@@ -253,7 +257,9 @@ class Transaction:
             stacklevel=2,
         )
         if saga.scope == 0:
-            ending.release(saga.live, "its scope object was lost")
+            # On a thread of its own: the collector may run in the middle of a commit, whose lock this would wait for.
+            with contextlib.suppress(RuntimeError):  # The interpreter ends; the death of the process says the same.
+                threading.Thread(target=ending.release, args=(saga.live, "its scope object was lost")).start()
 
 
 def _added_policies(inner: ScopeEnvironment, outer: ScopeEnvironment) -> tuple[Policy, ...]:
@@ -302,8 +308,11 @@ async def _end_elsewhere(saga: Saga, error: BaseException, done: Callable[[Saga]
     try:
         await adrive(_ended(saga, error))
     except Exception as failure:  # noqa: BLE001 - nobody waits; the log and the report say what is true.
-        warnings.warn(f"saga {saga.id!r}: {failure}", RuntimeWarning, stacklevel=2)
         ending.release_if_open(saga, "its scope could not be ended")
+        warnings.warn(f"saga {saga.id!r}: {failure}", RuntimeWarning, stacklevel=2)
+    except BaseException:
+        ending.release_if_open(saga, "its scope could not be ended")
+        raise
     finally:
         done(saga)
 
@@ -322,8 +331,10 @@ async def _shielded(engine: Generator[Op, Any, None]) -> None:
             if task.cancelled():
                 raise
             cancelled = error
-        except BaseException:  # noqa: BLE001 - raised below, from the task itself.
-            break
+        except BaseException:
+            if not task.done():
+                raise  # This coroutine is closed, or its loop is interrupted; the task goes on while the loop does.
+            break  # Raised below, from the task itself.
     if cancelled is not None and (task.exception() is None or isinstance(task.exception(), Exception)):
         raise cancelled from task.exception()
     task.result()

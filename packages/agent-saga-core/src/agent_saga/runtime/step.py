@@ -25,10 +25,10 @@ from agent_saga.runtime.current import current_of, current_step_var
 from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, hide
 from agent_saga.runtime.gate import pass_again, pass_gate
 from agent_saga.runtime.live import Flight
-from agent_saga.runtime.ops import Sleep
+from agent_saga.runtime.ops import Sleep, is_async
 from agent_saga.runtime.outcome import error_text, is_error, is_pause, is_stream, raised, returned
 from agent_saga.runtime.proposal import identity_of_call, proposed
-from agent_saga.runtime.registry import BoundCall
+from agent_saga.runtime.registry import Binding, BoundCall
 from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.runtime.resources import ResourceTaken, why_not_wait
 from agent_saga.store.port import Refused
@@ -92,11 +92,16 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
         BaseException: what the tool raised.
     """
     live, declaration = saga.live, call.declaration
+    if declaration.read_only and not live.is_owned_here:
+        return (
+            yield call.run(None)
+        )  # In a forked child or worker: nothing to record there, and nothing to compensate.
     live.check_accepts(saga.scope, declaration.name)
     saga.resumed_pause(call)
     if declaration.read_only:
         return (yield from _read(saga, call))
     _check_compensation(declaration)
+    _check_reachable(saga, declaration)
     call.encoded = encode_kwargs(declaration, call.kwargs)
     call.identity = identity_of_call(declaration, call.encoded)
     try:
@@ -138,6 +143,15 @@ def _attempts(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) ->
         yield Sleep(min(RETRY_BACKOFF_S * 2**tried, RETRY_BACKOFF_S_MAX) * clock().jitter())
         passed = pass_again(saga, call.declaration.name, passed)
     raise InvariantViolation(f"tool {call.declaration.name!r}: no attempt was made")
+
+
+def _check_reachable(saga: Saga, declaration: Declaration) -> None:
+    binding = declaration.compensate
+    if saga.sync_in_loop and isinstance(binding, Binding) and is_async(binding.compensator.fn):
+        raise UsageError(
+            f"the compensator of {declaration.name!r} is async, and saga {saga.id!r} was opened with `with` inside a "
+            "running loop, where it could not be awaited; the tool did not run. Use `async with`"
+        )
 
 
 def _check_compensation(declaration: Declaration) -> None:

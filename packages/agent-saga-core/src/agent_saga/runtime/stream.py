@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Generator
+from types import AsyncGeneratorType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import UnboundCompensation
@@ -32,11 +33,14 @@ class _Ending:
     def __init__(self, saga: Saga, call: ToolCall, flight: Flight) -> None:
         self.saga, self.call, self.flight = saga, call, flight
         self.ended = False
+        self.begun = False
 
     def failed(self, error: BaseException) -> None:
         if not self.ended:
             self.ended = True
             state, assumed = outcome.judge(self.call.declaration, error)
+            if assumed and self.begun:  # Items were delivered: that nothing happened cannot be assumed any more.
+                state, assumed = "in_doubt", False
             outcome.record_failure(self.saga, self.flight, error, state=state, assumed=assumed)
 
     def succeeded(self, value: object, *, partial: bool) -> Any:
@@ -66,7 +70,7 @@ class _Running:
 class SyncStream(Generator[Any, Any, Any]):
     """A generator that is one step."""
 
-    def __init__(self, saga: Saga, call: ToolCall, flight: Flight, source: Generator[Any, Any, Any]) -> None:
+    def __init__(self, saga: Saga, call: ToolCall, flight: Flight, source: GeneratorType[Any, Any, Any]) -> None:
         self._source = source
         self._ending = _Ending(saga, call, flight)
         flight.close = self.close
@@ -83,7 +87,9 @@ class SyncStream(Generator[Any, Any, Any]):
     def _advance(self, move: Callable[[], Any]) -> Any:
         try:
             with self._ending.running():
-                return move()
+                item = move()
+            self._ending.begun = True
+            return item
         except StopIteration as stop:
             self._finish(stop.value, partial=False)
             raise
@@ -95,10 +101,10 @@ class SyncStream(Generator[Any, Any, Any]):
         """Close the tool; a stream that was closed early succeeded in part."""
         if self._ending.ended:
             return
+        if self._source.gi_running:
+            raise ValueError("the stream runs in another thread; its step stays in doubt until it ends there")
         try:
             self._source.close()
-        except ValueError:  # It runs in another thread; it ends there.
-            raise
         except BaseException as error:
             self._ending.failed(error)
             raise
@@ -123,7 +129,7 @@ class SyncStream(Generator[Any, Any, Any]):
 class AsyncStream(AsyncGenerator[Any, Any]):
     """An async generator that is one step."""
 
-    def __init__(self, saga: Saga, call: ToolCall, flight: Flight, source: AsyncGenerator[Any, Any]) -> None:
+    def __init__(self, saga: Saga, call: ToolCall, flight: Flight, source: AsyncGeneratorType[Any, Any]) -> None:
         self._source = source
         self._ending = _Ending(saga, call, flight)
         flight.close = self.aclose
@@ -139,7 +145,9 @@ class AsyncStream(AsyncGenerator[Any, Any]):
     async def _advance(self, move: Awaitable[Any]) -> Any:
         try:
             with self._ending.running():
-                return await move
+                item = await move
+            self._ending.begun = True
+            return item
         except StopAsyncIteration:
             await self._finish(partial=False)
             raise
@@ -151,6 +159,8 @@ class AsyncStream(AsyncGenerator[Any, Any]):
         """Close the tool; a stream that was closed early succeeded in part."""
         if self._ending.ended:
             return
+        if self._source.ag_running:
+            raise RuntimeError("the stream runs in another task; its step stays in doubt until it ends there")
         try:
             await self._source.aclose()
         except BaseException as error:

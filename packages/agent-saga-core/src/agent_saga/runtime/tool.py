@@ -7,7 +7,7 @@ import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from agent_saga.errors import NoSaga, UsageError
+from agent_saga.errors import DeclarationError, NoSaga, UsageError
 from agent_saga.model.effects import Effect
 from agent_saga.runtime.binder import make_binder
 from agent_saga.runtime.current import current_saga_var, current_step_var, in_handler_var
@@ -70,6 +70,19 @@ def joined_key(declaration: Declaration, saga: Saga) -> str | None:
     return step.key
 
 
+def check_awaitable(saga: Saga, declaration: Declaration) -> None:
+    """Raise for an async tool in a sync scope inside a running loop.
+
+    Raises:
+        UsageError: its compensation could not be awaited there; it did not run.
+    """
+    if saga.sync_in_loop:
+        raise UsageError(
+            f"{declaration.name!r} is async, and saga {saga.id!r} was opened with `with` inside a running loop, "
+            "where its compensation could not be awaited; it did not run. Use `async with`"
+        )
+
+
 class Wrapped:
     """What the wrappers of one tool share."""
 
@@ -110,7 +123,15 @@ def visible_signature(fn: Callable[..., Any], key_param: str | None) -> inspect.
 
 def make_wrapper(fn: Callable[..., Any], declaration: Declaration, environment: ScopeEnvironment) -> Callable[..., Any]:
     """Return `fn` as a tool of the same nature: sync, async, generator or async generator."""
-    wrapped = Wrapped(fn, declaration, environment)
+    try:
+        wrapped = Wrapped(fn, declaration, environment)
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"tool {declaration.name!r} has no signature to bind ({error}); wrap it in one"
+        ) from None
+    streams = inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn)
+    if streams and (declaration.timeout_s is not None or declaration.retry):
+        raise DeclarationError(f"tool {declaration.name!r} is a generator: it can have no timeout_s and no retry")
     if inspect.isasyncgenfunction(fn):
         wrapper: Callable[..., Any] = _async_stream(wrapped)
     elif inspect.isgeneratorfunction(fn):
@@ -160,11 +181,7 @@ def _async(wrapped: Wrapped) -> Callable[..., Any]:
         key = joined_key(declaration, saga)
         if key is not None:
             return await fn(*args, **wrapped.with_key(kwargs, key))
-        if saga.sync_in_loop:
-            raise UsageError(
-                f"{declaration.name!r} is async, and saga {saga.id!r} was opened with `with` inside a running loop, "
-                "where its compensation could not be awaited; it did not run. Use `async with`"
-            )
+        check_awaitable(saga, declaration)
         return await adrive(perform(saga, wrapped.call(args, kwargs)))
 
     return _update(tool, fn)
@@ -178,6 +195,9 @@ def _stream(wrapped: Wrapped) -> Callable[..., Any]:
         if saga is None:
             check_outside(declaration, environment)
             return fn(*args, **kwargs)
+        key = joined_key(declaration, saga)
+        if key is not None:
+            return fn(*args, **wrapped.with_key(kwargs, key))
         call = wrapped.call(args, kwargs, lazy=True)
         return LazySyncStream(lambda: drive(perform(saga, call)))
 
@@ -192,6 +212,10 @@ def _async_stream(wrapped: Wrapped) -> Callable[..., Any]:
         if saga is None:
             check_outside(declaration, environment)
             return fn(*args, **kwargs)
+        key = joined_key(declaration, saga)
+        if key is not None:
+            return fn(*args, **wrapped.with_key(kwargs, key))
+        check_awaitable(saga, declaration)
         call = wrapped.call(args, kwargs, lazy=True)
         return LazyAsyncStream(lambda: adrive(perform(saga, call)))
 

@@ -405,9 +405,8 @@ def test_a_suspended_saga_waits_for_its_word(make):
 def test_no_reason_can_stop_the_log(make, reason, word):
     """A-24: a reason that quotes a model's argument is made fit for a record."""
     kit = make(Says(lambda call: Refuse(reason) if word == "refuse" else Ask(reason)))
-    with kit.transaction("t"):
-        with pytest.raises(GateRefused):
-            kit.charge("ann", 1)
+    with kit.transaction("t"), pytest.raises(GateRefused):
+        kit.charge("ann", 1)
     with kit.transaction("t"), pytest.raises(GateRefused):
         kit.charge("ann", 1)
     assert world() == []

@@ -122,14 +122,13 @@ def hazy(customer, amount, idempotency_key=""):
 
 
 @pytest.mark.parametrize(
-    "amount", [Decimal("nan"), Decimal("-1"), Decimal("inf"), 1.5, "7", 7, Decimal("1e999"), None], ids=repr
+    "amount", [Decimal("nan"), Decimal(-1), Decimal("inf"), 1.5, "7", 7, Decimal("1e999"), None], ids=repr
 )
 def test_what_is_no_amount_refuses(make, amount):
     """B-9: a policy that hands the log something that cannot be added up refuses, and the log works on."""
     kit = make(Says(lambda call: Allow((Within(budget="b", amount=amount, limit=Decimal(9)),))))
-    with kit.transaction("t"):
-        with pytest.raises(GateRefused, match="finite decimals"):
-            kit.charge("ann", 1)
+    with kit.transaction("t"), pytest.raises(GateRefused, match="finite decimals"):
+        kit.charge("ann", 1)
     with kit.transaction("t"), pytest.raises(GateRefused):
         kit.charge("ann", 1)
     assert world() == []

@@ -9,8 +9,8 @@ from agent_saga import Allow, GateRefused, SagaSuspended
 from agent_saga.errors import SagaClosed, SagaRolledBack
 from agent_saga.model.requirements import Free
 from agent_saga.runtime import operators
-from agent_saga.runtime.recover import sweep
 from agent_saga.runtime.ops import drive
+from agent_saga.runtime.recover import sweep
 from agent_saga.runtime.verdict import settle_by_hand
 
 

@@ -25,6 +25,13 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "sagas": ("agent_saga.cli.sagas:sagas", "List sagas, newest first."),
     "show": ("agent_saga.cli.show:show", "Show all that is known of one saga."),
     "settle": ("agent_saga.cli.settle:settle", "Record what a human found out about a step."),
+    "approvals": ("agent_saga.cli.approvals:approvals", "Show and answer calls that wait for an approval."),
+    "status": ("agent_saga.cli.stops:status", "Tell whether agents may go on, and what stops them."),
+    "halt": ("agent_saga.cli.stops:halt", "Stop calls before their effects; their sagas can be resumed."),
+    "drain": ("agent_saga.cli.stops:drain", "Let no new saga open; those that are open go on."),
+    "quarantine": ("agent_saga.cli.stops:quarantine", "Freeze one saga as it is: no call, no commit, no rollback."),
+    "lift": ("agent_saga.cli.stops:lift", "End the halts, drains and quarantines of a scope."),
+    "keys": ("agent_saga.cli.keys:keys", "Make and register keys for signed approvals."),
     "verify": ("agent_saga.cli.verify:verify", "Check every record, chain and derived row of a log."),
     "export": ("agent_saga.cli.export:export", "Write the records of a log as JSON lines."),
 }

@@ -110,5 +110,6 @@ def _action(plan: dict[str, Any]) -> str:
         "live": "its process lives",
         "later": "tried again later",
         "resumable": "waits for a resume",
+        "quarantined": "is quarantined, and left as it is",
     }
     return words.get(plan["action"], str(plan["action"]))

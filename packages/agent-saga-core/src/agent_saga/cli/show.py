@@ -50,6 +50,8 @@ def show(session: Session, saga: str) -> int:
 
 
 def _text(session: Session, view: SagaView, story: dict[str, Any]) -> Iterator[str]:
+    from agent_saga.cli.gate_story import gate_lines
+
     out = session.out
     yield from _head(out, view, story)
     if view.steps:
@@ -58,6 +60,8 @@ def _text(session: Session, view: SagaView, story: dict[str, Any]) -> Iterator[s
         for step, told in zip(view.steps.values(), story["steps"], strict=True):
             yield from _step(out, view, step, told)
     yield from _section(out, "decisions", map(_decision, story["decisions"]))
+    for title, lines in gate_lines(story):
+        yield from _section(out, title, iter(lines))
     yield from _section(out, "settlements", map(_settlement, story["settlements"]))
     yield from _section(out, "amendments", map(_amendment, story["amendments"]))
     yield from _section(out, "what is left", _left(session, view, story))

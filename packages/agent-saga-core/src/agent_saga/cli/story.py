@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_saga.cli.gate_story import gate_story
 from agent_saga.cli.next_steps import recover_command, work_items
 from agent_saga.machine.report import bucket_of, report_of, step_reason
 from agent_saga.model import records as r
@@ -55,6 +56,7 @@ def story_of(store: LogStore, row: StoredRow, command_line: Callable[..., str]) 
             {"scope": s.no, "parent": s.parent, "name": s.name, "outcome": s.outcome} for s in view.scopes.values()
         ],
         "decisions": events.decisions,
+        **gate_story(store, view),
         "settlements": events.settlements,
         "amendments": list(events.amendments.values()),
         "owners": events.owners,

@@ -23,6 +23,7 @@ _LEFT_ALONE: Final = {
     "live": "live",
     "suspended": "suspended",
     "resumable": "waiting for a resume",
+    "quarantined": "quarantined",
     "raced": "taken by another recovery",
 }
 

@@ -316,6 +316,8 @@ def _saga_ended(view: SagaView, record: r.SagaEnded, _values: Mapping[str, str])
         raise TransitionError(f"the saga cannot end {record.outcome}: it would be {view.state.value}")
     view.owner = None
     view.ended_at = record.at
+    if record.outcome == "committed":
+        view.cause = ""  # Why it was suspended once says nothing about how it ended.
 
 
 _HANDLERS: Final[dict[type, Callable[..., None]]] = {

@@ -131,6 +131,8 @@ def _ask_policies(saga: Saga, proposed: ProposedCall) -> Generator[Op, Any, _Ask
                 yield from refuse(saga, proposed.tool, name, reason)
             case Ask() as question:
                 asked.questions.append((name, question))
+    # The default rule wants somebody's word. Where a policy of the user asks for one, that is the word.
+    asked.questions = [one for one in asked.questions if one[0] != IrreversibleAsks.__name__] or asked.questions
     return asked
 
 

@@ -7,10 +7,11 @@ import math
 import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_saga.errors import SagaBusy, UsageError
+from agent_saga.errors import CorruptLog, SagaBusy, UsageError
 from agent_saga.model import records as r
 from agent_saga.model.ids import make_saga_id
 from agent_saga.runtime import signatures
+from agent_saga.runtime.approval import call_digest
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.late import amendment
 from agent_saga.runtime.live import LiveSaga
@@ -21,6 +22,7 @@ from agent_saga.store.reader import load
 if TYPE_CHECKING:
     from agent_saga.machine.gate import ApprovalView
     from agent_saga.runtime.writer import Writer
+    from agent_saga.store.port import LogStore
     from agent_saga.store.reader import Loaded
 
 _TRIES: Final = 50
@@ -44,10 +46,12 @@ def decide_approval(
     Raises:
         LookupError: there is no such request.
         UsageError: it is decided, used, withdrawn or expired already, or a signature is missing; nothing was recorded.
+        CorruptLog: its digest is not that of the call that it shows; nothing was recorded.
     """
     by, note = check_name(by), recordable(note)
     for _ in range(_TRIES):
-        loaded, known = find_approval(writer, approval)
+        loaded, known = find_approval(writer.store, approval)
+        check_digest(known)
         _check_open(known, decision, by, private_key)
         live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="approval", by=by)
         data = signatures.message(approval, known.request.digest, decision, by)
@@ -62,17 +66,27 @@ def decide_approval(
     raise SagaBusy(f"the saga of approval {approval!r} changes all the time; nothing was recorded. Try again")
 
 
-def find_approval(writer: Writer, approval: str) -> tuple[Loaded, ApprovalView]:
+def check_digest(known: ApprovalView) -> None:
+    """Check that a request's digest, which words are bound to, is that of the call that people are shown.
+
+    Raises:
+        CorruptLog: it is not: a word on it would allow another call.
+    """
+    if call_digest(known.request, known.kwargs, known.nonce) != known.request.digest:
+        raise CorruptLog(f"approval {known.id!r} shows another call than its digest binds", saga_id=known.request.saga)
+
+
+def find_approval(store: LogStore, approval: str) -> tuple[Loaded, ApprovalView]:
     """Return a request and its saga.
 
     Raises:
         LookupError: there is no such request.
     """
     saga_id = approval.partition(":")[0]
-    loaded = load(writer.store, saga_id)
+    loaded = load(store, saga_id)
     known = loaded.view.gate.approvals.get(approval) if loaded is not None and loaded.view.gate is not None else None
     if loaded is None or known is None:
-        raise LookupError(f"there is no request for approval {approval!r} in {writer.store.location}")
+        raise LookupError(f"there is no request for approval {approval!r} in {store.location}")
     return loaded, known
 
 
@@ -205,28 +219,54 @@ def _lift(writer: Writer, saga_id: str, *, action: str, scope: str, by: str, rea
 
 def pending(writer: Writer) -> list[ApprovalView]:
     """Return the requests that wait or are good, oldest first."""
+    return open_requests(writer.store)
+
+
+def open_requests(store: LogStore) -> list[ApprovalView]:
+    """Return the requests that wait or are good, oldest first.
+
+    Raises:
+        CorruptLog: one cannot be read.
+    """
     found = []
-    for fact in writer.store.facts("approval"):
-        loaded = load(writer.store, fact.saga_id)
-        if loaded is not None and loaded.view.gate is not None and fact.name in loaded.view.gate.approvals:
-            found.append(loaded.view.gate.approvals[fact.name])
+    for saga_id in sorted({fact.saga_id for fact in store.facts("approval")}):
+        loaded = load(store, saga_id)
+        gate = None if loaded is None else loaded.view.gate
+        found += (
+            [] if gate is None else [one for one in gate.approvals.values() if one.state in {"pending", "approved"}]
+        )
     return sorted(found, key=lambda known: known.request.at)
 
 
 def as_json(known: ApprovalView) -> dict[str, Any]:
     """Return a request as plain data, with all its arguments as they are stored."""
     request = known.request
+    words = [
+        {
+            "by": word.by,
+            "decision": word.decision,
+            "at": word.at,
+            "note": word.note,
+            "signed": word.signature is not None,
+        }
+        for word in known.decided
+    ]
     return {
         "approval": known.id,
+        "saga": request.saga,
         "state": known.state,
         "tool": request.tool,
+        "version": request.version,
         "effect": request.effect,
         "kwargs": {name: json.loads(text) for name, text in known.kwargs.items()},
         "policy": request.policy,
         "reason": request.reason,
         "digest": request.digest,
+        "requested_at": request.at,
         "expires_at": request.expires_at,
         "quorum": request.quorum,
         "signed": request.signed,
         "approved_by": list(known.approved_by),
+        "words": words,
+        "step": known.step,
     }

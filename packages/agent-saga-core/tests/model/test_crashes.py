@@ -28,12 +28,19 @@ def test_every_declaration_holds(decl):
             assert not covered.found, covered.found
 
 
-@pytest.mark.parametrize("mode", ["catch", "retry", "nested", "adapter", "refuse", "key"])
+@pytest.mark.parametrize("mode", ["catch", "retry", "nested", "adapter", "refuse", "key", "resume"])
 def test_every_mode_holds(mode):
     """Each way a program takes an error keeps the promises."""
     for act in ("fail", "doubt+", "doubt-"):
         covered = explore(Scenario((Step(), Step("probe", act)), "commit", mode), depth=2)
         assert not covered.found, covered.found
+
+
+@pytest.mark.parametrize("mode", ["plain", "resume"])
+def test_every_suspension_holds(mode):
+    """A suspended saga waits for its time to live or its resume, whatever dies."""
+    covered = explore(Scenario((Step(), Step("look", "ok", "doubt+")), "suspend", mode), depth=2)
+    assert not covered.found, covered.found
 
 
 @pytest.mark.parametrize("fate", ["lost", "kept"])

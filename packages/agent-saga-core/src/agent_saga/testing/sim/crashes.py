@@ -13,12 +13,14 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent_saga.errors import InvariantViolation, SagaError
+from agent_saga.errors import InvariantViolation, SagaError, SagaSuspended
+from agent_saga.model.records import Claimed, Suspended
 from agent_saga.runtime.clock import use_clock
 from agent_saga.runtime.recover import sweep
 from agent_saga.store.port import Query
+from agent_saga.testing.sim.clock import SECOND_NS
 from agent_saga.testing.sim.invariants import Violation
-from agent_saga.testing.sim.script import Boom, items_of, program
+from agent_saga.testing.sim.script import LIMITS, Boom, items_of, program
 from agent_saga.testing.sim.stage import Process, Snapshot, Stage, installed
 from agent_saga.testing.sim.tools import Refused, Tools
 from agent_saga.testing.sim.world import TRAVEL_S
@@ -144,7 +146,7 @@ class Explorer:
         snapshots: list[Snapshot] = []
         stage.snapshots = snapshots if record else None
         self.covered.runs += 1
-        restart(stage, ordinal=ordinal)
+        restart(stage, ordinal=ordinal, again=self.scenario if self.scenario.mode == "resume" else None)
         return snapshots
 
     def replay(self, path: tuple[int, ...]) -> list[str]:
@@ -186,26 +188,41 @@ def play(stage: Stage, scenario: Scenario) -> None:
     use_clock(stage.clock)
     if scenario.fault is not None:
         process.log.faults[scenario.fault[0]] = scenario.fault[1]
+    _run_program(stage, process, scenario)
+    process.exit()
+
+
+def _run_program(stage: Stage, process: Process, scenario: Scenario) -> None:
     try:
         process.run(program(process, scenario))
     except InvariantViolation as error:
         raise stage.judge.broken("INV-25", str(error)) from error
-    except (SagaError, Boom, Refused, TimeoutError, ConnectionResetError):
+    except (SagaError, SagaSuspended, Boom, Refused, TimeoutError, ConnectionResetError):
         pass
     except Exception as error:
         raise stage.judge.broken("INV-25", f"the engine raised {type(error).__name__}: {error}") from error
-    process.exit()
 
 
-def restart(stage: Stage, *, ordinal: int) -> None:
-    """Run recovery in a new process until nothing more can be done, and check what is true then."""
+def restart(stage: Stage, *, ordinal: int, again: Scenario | None = None) -> None:
+    """Run recovery in a new process until nothing more can be done, and check what is true then.
+
+    Args:
+        stage: where a process died.
+        ordinal: of the new one.
+        again: a program that is run again before that, and goes on with its saga.
+    """
     process = Process(stage, ordinal)
+    if again is not None:
+        stage.resumed = True
+        _run_program(stage, process, again)
     _sweep(stage, process)
+    _check_suspended(stage)
     if stage.disk.image.chains:
         _sweep_later(stage, process)
     recording, stage.snapshots = stage.snapshots, None
     if stage.disk.image.chains:
         _sweep_again(stage, process)
+        _outlive_suspension(stage, process)
         if stage.world.travelling:
             stage.pass_time(TRAVEL_S + 1.0)
         stage.judge.at_rest()
@@ -252,6 +269,30 @@ def _sweep_again(stage: Stage, process: Process) -> None:
     if after is image and stage.world.digest == world:
         return
     raise stage.judge.broken("INV-13", _difference(image.pos, after.pos, stage))
+
+
+def _check_suspended(stage: Stage) -> None:
+    """Recovery has not touched what was suspended before it began."""
+    for chain in stage.disk.image.chains.values():
+        last = max((body.n for body in chain.bodies if type(body) is Suspended), default=0)
+        if last and last < len(chain.bodies) and type(chain.bodies[last]) is Claimed:
+            claimed = chain.bodies[last]
+            early = claimed.at < chain.bodies[last - 1].at + int(LIMITS.suspend_ttl_s * SECOND_NS)
+            if early and getattr(claimed, "purpose", "") == "recover":
+                raise stage.judge.broken("INV-27", f"recovery took suspended saga {chain.current.saga_id}")
+
+
+def _outlive_suspension(stage: Stage, process: Process) -> None:
+    """A suspended saga is left alone by recovery; when its time to live is over, it is rolled back."""
+    suspended = [chain for chain in stage.disk.image.chains.values() if chain.row.state == "suspended"]
+    if not suspended:
+        return
+    stage.pass_time(LIMITS.suspend_ttl_s + 1.0)
+    _sweep(stage, process)
+    for chain in suspended:
+        state = stage.disk.image.chains[chain.current.saga_id].row.state
+        if state != "rolled_back":
+            raise stage.judge.broken("INV-27", f"the suspension of {chain.current.saga_id} is over, and it is {state}")
 
 
 def _difference(before: int, after: int, stage: Stage) -> str:

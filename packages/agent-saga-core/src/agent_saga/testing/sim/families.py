@@ -62,7 +62,7 @@ def declarations(*, depth: int = 3) -> Iterator[Job]:
         if decl == "final" and undo != "ok":
             continue
         for end in ENDS:
-            if end == "ask" and act != "ok":
+            if end in {"ask", "suspend"} and act != "ok":
                 continue
             for late in LATE_AFTER if act.startswith("late") else (0,):
                 step = Step(decl, act, undo)

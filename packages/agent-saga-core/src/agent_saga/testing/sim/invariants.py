@@ -40,7 +40,10 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
             "with: compensated does not stand, kept stands."
         ),
     ),
-    "INV-04": (2, "A report is clean only when nothing of the saga stands in the world."),
+    "INV-04": (
+        2,
+        "A report is clean only when nothing of the saga stands, and verified only when read-backs say so.",
+    ),
     "INV-05": (3, "Once the success of a compensation is durable, it does not run again."),
     "INV-06": (
         3,
@@ -71,7 +74,7 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
             "is compensated or named."
         ),
     ),
-    "INV-17": (2, "A committed saga keeps all its effects: none of them is compensated."),
+    "INV-17": (2, "A committed saga keeps all its effects: none is compensated, and none was in doubt when it ended."),
     "INV-18": (2, "What a caller is told about the end of a saga is durable, and is what a reader of the log finds."),
     "INV-19": (5, "A refused call has a record of the refusal, no intent and no effect."),
     "INV-20": (
@@ -83,6 +86,12 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
     "INV-23": (7, "Reading a log, loading and reporting, runs no tool, compensator, probe or verifier."),
     "INV-24": (2, "A sealed saga takes no more records, and no saga with work left is sealed."),
     "INV-25": (2, "The engine itself reports no broken invariant, and raises nothing but its documented errors."),
+    "INV-26": (
+        2,
+        "A saga does not commit over a failed call that an adapter turned into text, unless it was repaired.",
+    ),
+    "INV-27": (4, "A suspended saga is left alone until its time to live is over, and is rolled back then."),
+    "INV-28": (2, "A resumed program is given what stands: no effect happens twice, and nothing is left unclaimed."),
 }
 """Id -> the promise of DESIGN 2 that it is a part of, and what it says."""
 
@@ -254,18 +263,33 @@ class Judge:
             return
         chain = self.stage.disk.durable.chains.get(live.id)
         bodies = () if chain is None else chain.bodies
-        if not any(type(body) is r.SagaEnded for body in bodies):
+        if not any(type(body) in {r.SagaEnded, r.Suspended} for body in bodies):
             if any(type(body) is r.Intent for body in live_bodies(self.stage.disk.image, live.id)):
                 raise self.broken("INV-18", f"{report.outcome} was reported, and a loss of power would take it back")
             return
-        ended = next(body.n for body in bodies if type(body) is r.SagaEnded)
-        if len(bodies) > ended or (chain is not None and chain.current.amendments):
+        ended = min((body.n for body in bodies if type(body) is r.SagaEnded), default=len(bodies))
+        late = any(type(body) is r.LateOutcome and body.n > ended for body in bodies)
+        if late or (chain is not None and chain.current.amendments):
             return  # A late answer came between the end and the word to the caller: it is an amendment.
+        if report.outcome == "committed":
+            self._check_commit(bodies, report)
         found = self._read(live.id)
         if found is not None and not _same(report_of(found), report):
             raise self.broken(
                 "INV-18", f"the caller was told {_shape(report)}, a reader finds {_shape(report_of(found))}"
             )
+
+    def _check_commit(self, bodies: tuple[r.AnyRecord, ...], report: RollbackReport) -> None:
+        """What ends committed has nothing in doubt, and no failure that nobody saw."""
+        if report.in_doubt:
+            raise self.broken("INV-17", f"a saga committed with {report.in_doubt[0].step_id} in doubt")
+        tools = {body.step: body.tool for body in bodies if type(body) is r.Intent and body.adapter is not None}
+        outcomes = [body for body in bodies if type(body) is r.Outcome and body.step in tools]
+        landed = {tools[body.step] for body in outcomes if body.state == "succeeded"}
+        waived = {body.step for body in bodies if type(body) is r.Waived}
+        for body in outcomes:
+            if body.state == "failed" and body.step not in waived and tools[body.step] not in landed:
+                raise self.broken("INV-26", f"a saga committed over the failure of step {body.step}, which nobody saw")
 
     def warned(self, message: str) -> None:
         """The engine warns that a late answer was not recorded."""
@@ -305,10 +329,11 @@ class Judge:
     def _check_answers(self) -> None:
         """A late answer that came to a process whose log can be written is in the log."""
         for item, process in self.stage.answered:
-            known = facts_of(self.stage.disk.image, item)
-            if process.log.failed or process.log.dead or known is None:
+            image = self.stage.disk.image
+            if process.log.failed or process.log.dead:
                 continue
-            late = {fact.state for fact in known.facts if type(fact) is r.LateOutcome}
+            facts = [fact for saga_id, no in _intents(image, item) for fact in _about(image, image.chains[saga_id], no)]
+            late = {fact.state for fact in facts if type(fact) is r.LateOutcome}
             landed = self.stage.specs[item].act == "late+"
             if ("succeeded" not in late) if landed else not late:
                 raise self.broken("INV-16", f"the late answer of {item} came, and the log does not have it")
@@ -318,7 +343,7 @@ class Judge:
         for kind, item, _ in self.stage.world.events:
             standing[item] = standing.get(item, 0) + {"effect": 1, "undo": -1}.get(kind, 0)
             if standing[item] > 1:
-                raise self.broken("INV-21", f"{item} stands twice")
+                raise self.broken("INV-28" if self.stage.resumed else "INV-21", f"{item} stands twice")
         image = self.stage.disk.image
         for item in standing:
             if facts_of(image, item) is None:
@@ -339,6 +364,8 @@ class Judge:
             self._check_step(view, view.steps[no], item, stands=item in stands, facts=_about(image, chain, no))
         if report.clean and stands:
             raise self.broken("INV-04", f"saga {view.id} is reported clean, and {', '.join(stands)} stands")
+        if report.verified and not _confirmed(image, chain):
+            raise self.broken("INV-04", f"saga {view.id} is reported verified, and no read-back confirms it")
         self._check_keys(image, chain)
         self._check_order(chain)
         refused = {body.tool for body in chain.bodies if type(body) is r.Decided and body.decision == "refuse"}
@@ -358,6 +385,12 @@ class Judge:
                 raise self.broken("INV-15", f"{item} counts as absent, and no record says why")
             if stands:
                 raise self.broken("INV-15", f"{item} counts as absent ({step.error_type}), and stands")
+        if bucket == "kept" and view.state.value == "rolled_back":
+            raise self.broken("INV-03", f"{item} is kept by a saga that rolled back")
+        told_ok = any(type(fact) is r.Outcome and fact.state == "succeeded" for fact in facts)
+        gone = bucket == "compensated" and view.state.value == "committed" and not view.rolled_back(step)
+        if gone and told_ok:
+            raise self.broken("INV-17", f"{item} succeeded in a saga that committed, and is compensated")
         if (bucket == "compensated" and stands) or (bucket == "kept" and not stands):
             raise self.broken("INV-03", f"{item} is {bucket}, and {'stands' if stands else 'does not stand'}")
         if bucket in {"in_doubt", "failed", "conflicted", "orphaned"} and not _may_stay(spec.decl, spec.undo, facts):
@@ -437,9 +470,19 @@ def _superseded(facts: tuple[r.AnyRecord, ...]) -> bool:
 
 def _may_go(known: Known) -> bool:
     """Tell whether an effect of a committed saga may be compensated: it came late, or its own scope rolled back."""
-    return any(type(body) is r.RollbackStarted for body in known.chain.bodies) or any(
-        type(fact) is r.LateOutcome for fact in known.facts
-    )
+    rolled = {body.scope for body in known.chain.bodies if type(body) is r.RollbackStarted}
+    return any(type(fact) is r.LateOutcome or (type(fact) is r.Intent and fact.scope in rolled) for fact in known.facts)
+
+
+def _confirmed(image: Image, chain: Chain) -> bool:
+    """Tell whether every step of a clean rollback was read back, and none was assumed absent."""
+    for no in {body.step for body in chain.bodies if type(body) is r.Intent}:
+        facts = _about(image, chain, no)
+        done = [f for f in facts if type(f) is r.CompensationOutcome and f.state in _GONE]
+        assumed = any(type(fact) is r.Outcome and fact.assumed for fact in facts)
+        if assumed or any(fact.verified is not True for fact in done[-1:]):
+            return False
+    return True
 
 
 def _says_absent(fact: r.AnyRecord) -> bool:

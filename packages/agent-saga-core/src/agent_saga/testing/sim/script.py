@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_saga.errors import SagaRolledBack
+from agent_saga.errors import SagaRolledBack, SagaSuspended
 from agent_saga.model.effects import Allow, Refuse
 from agent_saga.runtime import ending
 from agent_saga.runtime.opening import Opening, open_saga
@@ -39,8 +39,8 @@ DECLS: Final = (
     "callable",
     "final",
 )
-ENDS: Final = ("commit", "raise", "ask")
-MODES: Final = ("plain", "catch", "retry", "nested", "adapter", "refuse", "key")
+ENDS: Final = ("commit", "raise", "ask", "suspend")
+MODES: Final = ("plain", "catch", "retry", "nested", "adapter", "refuse", "key", "resume")
 
 
 class Boom(Exception):
@@ -126,6 +126,13 @@ class RefuseItem:
 LIMITS: Final = Limits(drain_s=5.0, rollback_timeout_s=3600.0, suspend_ttl_s=86_400.0)
 
 
+class Specs(dict[str, "Step"]):
+    """The steps by the items that their tools act on; each incarnation of a key acts on items of its own."""
+
+    def __missing__(self, item: str) -> Step:
+        return self[item.partition("~")[0]]
+
+
 def items_of(scenario: Scenario, letter: str) -> dict[str, Step]:
     """Return the steps by the items that their tools act on."""
     return {f"{letter}{number}": step for number, step in enumerate(scenario.steps, start=1)}
@@ -135,10 +142,18 @@ def program(process: Process, scenario: Scenario, letter: str = "A") -> Generato
     """Run a scenario as one saga of a process; the same steps as `Transaction` makes around a user's block."""
     items = items_of(scenario, letter)
     policies = (RefuseItem(list(items)[-1]),) if scenario.mode == "refuse" else ()
-    saga = yield from enter(process, letter, policies=policies, key=letter if scenario.mode == "key" else None)
+    saga = yield from enter(
+        process,
+        letter,
+        policies=policies,
+        key=letter if scenario.mode in {"key", "resume"} else None,
+        on_crash="resume" if scenario.mode == "resume" else "roll_back",
+    )
     error: BaseException | None = None
     try:
-        yield from _body(process, saga, scenario, items)
+        again = saga.live.view.incarnation
+        mine = list(items) if again == 1 else [f"{item}~{again}" for item in items]
+        yield from _body(process, saga, scenario, mine)
     except GeneratorExit:
         raise
     except BaseException as raised:  # noqa: BLE001 - the scope gets it, as `__exit__` does.
@@ -175,7 +190,7 @@ def leave(process: Process, saga: Saga, error: BaseException | None) -> Generato
         raise error
 
 
-def _body(process: Process, saga: Saga, scenario: Scenario, items: dict[str, Step]) -> Generator[Op, Any, None]:
+def _body(process: Process, saga: Saga, scenario: Scenario, items: list[str]) -> Generator[Op, Any, None]:
     if scenario.mode == "nested":
         yield from _nested(process, saga, items)
     else:
@@ -183,6 +198,8 @@ def _body(process: Process, saga: Saga, scenario: Scenario, items: dict[str, Ste
             yield from _one(process, saga, item, scenario.mode)
     if scenario.end == "raise":
         raise Boom
+    if scenario.end == "suspend":
+        raise SagaSuspended("until somebody says so")
     if scenario.end == "ask":
         saga.roll_back("asked")
 
@@ -197,7 +214,7 @@ def _one(process: Process, saga: Saga, item: str, mode: str) -> Generator[Op, An
             yield from perform(saga, call_of(process, item))
 
 
-def _nested(process: Process, saga: Saga, items: dict[str, Step]) -> Generator[Op, Any, None]:
+def _nested(process: Process, saga: Saga, items: list[str]) -> Generator[Op, Any, None]:
     first, *rest = items
     yield from perform(saga, call_of(process, first))
     number = scope_number(saga.live, 0, "inner")

@@ -22,6 +22,7 @@ from agent_saga.testing.sim.clock import SimClock
 from agent_saga.testing.sim.disk import Disk, SimLog
 from agent_saga.testing.sim.invariants import Judge
 from agent_saga.testing.sim.patching import put
+from agent_saga.testing.sim.script import Specs
 from agent_saga.testing.sim.tools import Refused, StillRunning, Tools, enter_stage, land, leave_stage
 from agent_saga.testing.sim.tools import stage as current_stage
 from agent_saga.testing.sim.world import World
@@ -86,6 +87,7 @@ class Stage:
         specs: what the tool and the compensator of each item do.
         snapshots: every crash state passed, while it is a list.
         answered: late answers that came, and the processes that they came to.
+        resumed: the program ran again after a death.
         states: a number for each state of log and world passed, while it is a set.
         trace: what happened, in lines for people, while it is a list.
         process: the one that acts now.
@@ -93,7 +95,7 @@ class Stage:
     """
 
     def __init__(self, specs: Mapping[str, Step], tools: Tools) -> None:
-        self.specs, self.tools = specs, tools
+        self.specs, self.tools = Specs(specs), tools
         self.clock = SimClock()
         self.disk = Disk()
         self.world = World()
@@ -103,6 +105,7 @@ class Stage:
         self.process: Process | None = None
         self.late_after = 0
         self.answered: list[tuple[str, Process]] = []
+        self.resumed = False
         self.states: set[int] | None = None
         self.spawn: Callable[[Process, Generator[Op, Any, Any]], object] | None = None
 

@@ -14,7 +14,7 @@ from agent_saga.errors import GateRefused, LogFailed
 from agent_saga.machine import fold, plan, report, row, states
 from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
-from agent_saga.runtime import admission, compensate, gate, late, live, recover, rollback, settle, step
+from agent_saga.runtime import admission, compensate, ending, gate, late, live, recover, rollback, settle, step
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.registry import function_for
 from agent_saga.runtime.writer import Writer
@@ -235,6 +235,31 @@ def _no_end() -> contextlib.AbstractContextManager[None]:
     return without(states.SAGA_TRANSITIONS, (_S.ROLLING_BACK, "saga_ended"))
 
 
+def _confirmed_unseen() -> contextlib.AbstractContextManager[None]:
+    outcome = fold._HANDLERS[r.CompensationOutcome]  # noqa: SLF001
+
+    def mutant(view: Any, record: Any, values: Any) -> None:
+        outcome(view, record, values)
+        view.steps[record.step].verified = True
+
+    return put_item(fold._HANDLERS, r.CompensationOutcome, mutant)  # noqa: SLF001
+
+
+def _inner_takes_all() -> contextlib.AbstractContextManager[None]:
+    order = plan.rollback_order
+    return put(rollback, rollback_order=lambda view, _scope=0: order(view, 0))
+
+
+def _takes_suspended() -> contextlib.AbstractContextManager[None]:
+    verdict_on = recover.verdict_on
+
+    def mutant(*args: Any, **options: Any) -> Any:
+        why = verdict_on(*args, **options)
+        return "recover" if why == "suspended" else why
+
+    return put(recover, verdict_on=mutant)
+
+
 _BACK: Final = "keyed:ok:ok,keyed:ok:ok,keyed:fail:ok/commit/plain"
 
 TWINS: Final = (
@@ -249,6 +274,38 @@ TWINS: Final = (
     ),
     Twin("INV-04", "a failed compensation is in no bucket", _failed_is_in_no_bucket, "keyed:ok:fail/raise/plain"),
     Twin("INV-05", "the success of a compensation is not believed", _success_is_not_believed, _BACK),
+    Twin(
+        "INV-03",
+        "an orphan counts as kept",
+        lambda: put(report, _standing=lambda *_: "kept"),
+        "final:ok:ok/raise/plain",
+    ),
+    Twin("INV-04", "a compensation counts as read back", _confirmed_unseen, "keyed:ok:ok/raise/plain"),
+    Twin(
+        "INV-17",
+        "a saga commits with a step in doubt",
+        lambda: put(ending, _is_unsettled=lambda *_: False),
+        "keyed:ok:ok,keyed:doubt+:ok/commit/catch",
+    ),
+    Twin(
+        "INV-17",
+        "a nested rollback takes the steps around it",
+        _inner_takes_all,
+        "keyed:ok:ok,keyed:ok:ok,keyed:fail:ok/commit/nested",
+    ),
+    Twin(
+        "INV-26",
+        "a swallowed failure counts for nothing",
+        lambda: put(ending, unresolved=lambda *_: []),
+        "keyed:ok:ok,keyed:fail:ok/commit/adapter",
+    ),
+    Twin("INV-27", "recovery takes what is suspended", _takes_suspended, "keyed:ok:ok/suspend/plain"),
+    Twin(
+        "INV-28",
+        "a resumed program is given nothing",
+        _every_call_is_new,
+        "keyed:ok:ok,keyed:ok:ok/commit/resume",
+    ),
     Twin("INV-03", "a later landing gets the used key", _same_generation, "schedule:paused-owner-absent@0.1.2.1"),
     Twin("INV-06", "an attempt in doubt is repeated whatever it is", _always_again, "plain:ok:doubt+/raise/plain"),
     Twin("INV-07", "two steps share one key", _two_steps_one_key, "keyed:ok:ok,keyed:ok:ok/commit/plain"),

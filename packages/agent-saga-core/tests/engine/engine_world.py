@@ -5,7 +5,10 @@ from contextlib import contextmanager
 
 from agent_saga import ALREADY_DONE, Landed, NotLanded, Unknowable, compensator
 from agent_saga.kit import AgentKit
+from agent_saga.runtime.current import current_saga_var
+from agent_saga.runtime.ops import drive
 from agent_saga.runtime.process import _process
+from agent_saga.runtime.recover import sweep
 from agent_saga.runtime.writer import Writer
 from agent_saga.store.memory import MemoryLog
 
@@ -193,6 +196,25 @@ def successor(kit):
     return on_store(store)
 
 
+@contextmanager
+def dying(kit, name="s", **options):
+    """A scope whose process dies at the end of the block: what was committed is there, and nothing more happens."""
+    scope = kit.transaction(name, **options)
+    saga = scope.__enter__()
+    try:
+        yield saga
+    finally:
+        kit.writer().flush()
+        scope._saga = None
+        current_saga_var.reset(scope._token)
+        kit.environment.open_sagas.clear()
+
+
+def recover(kit):
+    """What a later process makes of all sagas."""
+    return drive(sweep(successor(kit).writer()))
+
+
 def on_store(store):
     """A kit on a log of the test's own."""
     kit = AgentKit("memory:")
@@ -200,16 +222,6 @@ def on_store(store):
     _process.writers[f"memory:{id(made)}"] = made
     kit._writer = made
     return kit
-
-
-@contextmanager
-def quiet():
-    """Ignore the warnings about handlers that another process could not load: these tests make none."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def guarded(kit, name="make", adapter="test", **declared):

@@ -112,6 +112,8 @@ def _retry(live: LiveSaga, call: ToolCall, step: StepView) -> Generator[Op, Any,
     if not live.committed_key:
         yield from _settle_now(live, step)
     with live.lock:
+        if _running_and_awaited(live, call, step):  # Another retry of it was faster.
+            return None
         if step.answered or step.state is StepState.COMPENSATED:
             live.unclaimed.discard(step.no)
             return None

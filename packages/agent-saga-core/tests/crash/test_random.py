@@ -5,7 +5,9 @@ import random
 import pytest
 from crash_lab import check_truth, recover_for_good
 
-ROUNDS = pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
+ROUNDS = pytest.mark.parametrize(
+    "rounds", [6, pytest.param(60, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
+)
 
 
 @pytest.fixture

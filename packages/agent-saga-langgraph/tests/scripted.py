@@ -53,6 +53,11 @@ def thread(name="t1"):
     return {"configurable": {"thread_id": name}}
 
 
+def waiting(result):
+    """The interrupts that a run stopped for."""
+    return result.get("__interrupt__", [])
+
+
 def answers(result):
     """The tools' messages, as (status, content)."""
     return [(m.status, m.content) for m in result["messages"] if isinstance(m, ToolMessage)]

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ToolErrorMiddleware, ToolRetryMiddleware
+from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException, tool
 from langgraph.types import Command
@@ -17,7 +17,22 @@ from agent_saga.errors import NoSaga, UndeclaredTool
 from agent_saga_langgraph import SagaMiddleware
 
 BACK = {"effect": "compensable", "compensate": refund.bind(thing="result.id")}
-SWALLOWS = ToolErrorMiddleware(on_error=lambda error, request: f"failed: {error}")
+
+
+class Swallows(AgentMiddleware):
+    """Turns every error of a tool into text, as LangChain's ToolErrorMiddleware does."""
+
+    def wrap_tool_call(self, request, handler):
+        try:
+            return handler(request)
+        except ValueError as error:
+            return ToolMessage(str(error), tool_call_id=request.tool_call["id"], status="error")
+
+    async def awrap_tool_call(self, request, handler):
+        try:
+            return await handler(request)
+        except ValueError as error:
+            return ToolMessage(str(error), tool_call_id=request.tool_call["id"], status="error")
 
 
 def run(agent, *, use_async, given=None, config=None):
@@ -90,7 +105,7 @@ def test_swallowed_errors_do_not_commit(kit, shop, runner):
 
 @pytest.mark.parametrize(
     "swallower",
-    [SWALLOWS, ToolRetryMiddleware(max_retries=0, on_failure="continue")],
+    [Swallows(), ToolRetryMiddleware(max_retries=0, on_failure="continue")],
     ids=lambda one: type(one).__name__,
 )
 @pytest.mark.parametrize("use_async", [False, True])
@@ -383,7 +398,7 @@ def test_an_agent_as_a_tool_is_a_pass_through(kit, shop, runner, use_async):
 def test_an_error_that_a_sub_agent_swallows(kit, shop, runner):
     """A failed step of a sub-agent fails the saga although the outer agent heard that all is well."""
     shop.raises["boom"] = ValueError("no stock")
-    inner = runner.agent([boom], ("boom", {"thing": "a"}), middleware=[SWALLOWS])
+    inner = runner.agent([boom], ("boom", {"thing": "a"}), middleware=[Swallows()])
 
     @tool
     def research(topic: str) -> str:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from scripted import answers, ask, thread
+from scripted import answers, ask, thread, waiting
 from shop import charge
 
 from agent_saga import Ask, SagaSuspended, current_saga
@@ -119,13 +119,13 @@ def test_two_questions_at_once(kit, shop, make):
     asked = []
     with kit.transaction("buy", **POLICIES) as saga:
         result = graph.invoke(ask(), thread())
-        while waiting := graph.get_state(thread()).interrupts:
+        while asking := waiting(result):
             assert len(asked) < 6
-            value = waiting[0].value
+            value = asking[0].value
             asked.append(value["approval"])
             word = "approve" if value["args"] == {"thing": "a"} else "reject"
             answer = {"type": word, "approval": value["approval"]}
-            result = graph.invoke(Command(resume={waiting[0].id: answer}), thread())
+            result = graph.invoke(Command(resume={asking[0].id: answer}), thread())
     assert (len(set(asked)), saga.report.outcome, shop.events) == (2, "committed", [("charge", "a")])
     assert sorted(status for status, _ in answers(result)) == ["error", "success"]
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 
+from agents import Agent, Model, ModelResponse, Runner, Usage
 from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
@@ -13,7 +14,6 @@ from openai.types.responses import (
 )
 
 from agent_saga_openai_agents import protect
-from agents import Agent, Model, ModelResponse, Runner, Usage
 
 _numbers = itertools.count(1)
 
@@ -39,10 +39,10 @@ class Scripted(Model):
             raise turn
         return [_call(*call) for call in turn] or [_message()]
 
-    async def get_response(self, system_instructions, input, model_settings, tools, *args, **kwargs):
+    async def get_response(self, system_instructions, input, model_settings, tools, *args, **kwargs):  # noqa: A002
         return ModelResponse(output=self._next(input, tools), usage=Usage(), response_id=None)
 
-    async def stream_response(self, system_instructions, input, model_settings, tools, *args, **kwargs):
+    async def stream_response(self, system_instructions, input, model_settings, tools, *args, **kwargs):  # noqa: A002
         response = Response(
             id="r",
             created_at=0,
@@ -75,12 +75,12 @@ def _message():
     )
 
 
-def turns(*calls):
+def turns(*calls, ids="c"):
     """One turn for each argument: a call, a list of calls made at once, or an exception; ids are c1, c2, ..."""
     numbers = itertools.count(1)
     listed = [call if isinstance(call, list | BaseException) else [call] for call in calls]
     return [
-        turn if isinstance(turn, BaseException) else [(name, args, f"c{next(numbers)}") for name, args in turn]
+        turn if isinstance(turn, BaseException) else [(name, args, f"{ids}{next(numbers)}") for name, args in turn]
         for turn in listed
     ]
 

@@ -3,8 +3,9 @@
 import contextlib
 import threading
 
-from agent_saga import Landed, NotLanded, compensator
 from agents import function_tool
+
+from agent_saga import Landed, NotLanded, compensator
 
 _open = []
 
@@ -37,6 +38,7 @@ class Shop:
         for name in ("charge", "acharge", "boom", "aboom"):
             kit.declare(name, **BACK)
         kit.declare("probed", probe=find_probed, **BACK)
+        kit.declare("late", probe=find_late, **BACK)
         kit.declare_read_only("look")
 
 
@@ -62,8 +64,15 @@ BACK = {"effect": "compensable", "compensate": refund.bind(thing="result.id")}
 
 
 def find_probed(key, kwargs):
-    thing = kwargs["thing"]
-    return Landed({"id": thing}) if ("probed", thing) in here().events else NotLanded()
+    return _find("probed", kwargs["thing"])
+
+
+def find_late(key, kwargs):
+    return _find("late", kwargs["thing"])
+
+
+def _find(kind, thing):
+    return Landed({"id": thing}) if (kind, thing) in here().events else NotLanded()
 
 
 def _may_raise(name):

@@ -1,12 +1,13 @@
 """The conformance suite for adapters, on the real framework."""
 
 import asyncio
+from typing import ClassVar
 
-from pytest_agent_saga.conformance import AdapterSuite, Capability, Run, Seen
+from agents import Agent, Runner, RunState, function_tool
 from scripted import Scripted, run_sync
 
 from agent_saga_openai_agents import protect
-from agents import Agent, Runner, RunState, function_tool
+from pytest_agent_saga.conformance import AdapterSuite, Capability, Run, Seen
 
 C = Capability
 _ERRORS = ("An error occurred", "was refused in saga", "is not declared", "did not run", "Tool execution was not")
@@ -79,7 +80,7 @@ class Driven:
 class Driver:
     adapter = "openai-agents"
     capabilities = frozenset(C) - {C.ERROR_RESULTS, C.RETRIES, C.CONTROL_FLOW}
-    gaps = {
+    gaps: ClassVar = {
         C.ERROR_RESULTS: "function tools have none; those of MCP servers do, see test_mcp.py",
         C.RETRIES: "the SDK retries the model, not tools",
         C.CONTROL_FLOW: "no exception of a tool steers the SDK",

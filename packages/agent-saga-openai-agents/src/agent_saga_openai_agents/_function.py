@@ -63,9 +63,12 @@ def guarded_function(tool: FunctionTool, kit: AgentKit | None) -> GuardedFunctio
     own = parameters[1:] if takes_context else parameters
     key_param = spi.adopt_parameters(tool.name, [p.name for p in own], kit)
     step = Step(name=tool.name, kit=kit, key_param=key_param)
-    plan = _Plan(fn=fn, step=step, signature=inspect.Signature(own), takes_context=takes_context)
+    shown = _shown(own, key_param)
+    signatures = {"given": inspect.Signature(shown), "signature": inspect.Signature(own)}
+    plan = _Plan(fn=fn, step=step, takes_context=takes_context, **signatures)
     guard = _aguard(plan) if inspect.iscoroutinefunction(fn) else _guard(plan)
-    guard.__signature__ = _shown(own, key_param)  # type: ignore[attr-defined]
+    context = inspect.Parameter(_CONTEXT, inspect.Parameter.POSITIONAL_ONLY)
+    guard.__signature__ = inspect.Signature([context, *shown])  # type: ignore[attr-defined]
     guard.__annotations__ = {
         _CONTEXT: ToolContext[Any],
         **{name: hint for name, hint in hints.items() if not (takes_context and name == parameters[0].name)},
@@ -80,27 +83,34 @@ def _is_context(hint: Any) -> bool:
     return (get_origin(hint) or hint) in {RunContextWrapper, ToolContext}
 
 
-def _shown(own: list[inspect.Parameter], key_param: str | None) -> inspect.Signature:
-    """Return the signature that the framework calls: it gives the context always, and no key.
+def _shown(own: list[inspect.Parameter], key_param: str | None) -> list[inspect.Parameter]:
+    """Return the parameters that the framework gives arguments for.
 
-    A caller who gives a key all the same may, so the parameter stays, and comes last.
+    No model is told of the key, but a caller who gives one may, so its parameter stays: last, and not required.
     """
     shown = [p for p in own if p.name != key_param]
     key = [p.replace(kind=p.KEYWORD_ONLY, default=None) for p in own if p.name == key_param]
     at = len(shown) - (bool(shown) and shown[-1].kind is inspect.Parameter.VAR_KEYWORD)
-    context = inspect.Parameter(_CONTEXT, inspect.Parameter.POSITIONAL_ONLY)
-    return inspect.Signature([context, *shown[:at], *key, *shown[at:]])
+    return [*shown[:at], *key, *shown[at:]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
+    """How a function is called.
+
+    Attributes:
+        given: the parameters that the framework gives arguments for.
+        signature: the function's own, without the context.
+    """
+
     fn: Callable[..., Any]
     step: Step
+    given: inspect.Signature
     signature: inspect.Signature
     takes_context: bool
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        return self.step.without_key(self.signature.bind_partial(*args, **kwargs).arguments)
+        return self.step.without_key(self.given.bind_partial(*args, **kwargs).arguments)
 
     def call(self, context: Any, effective: dict[str, Any]) -> Any:
         known = {name: value for name, value in effective.items() if name in self.signature.parameters}

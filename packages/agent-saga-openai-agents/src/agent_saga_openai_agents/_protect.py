@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args, get_origin
 
 from agents import (
     Agent,
@@ -34,6 +34,7 @@ T = TypeVar("T")
 _KIT: Final = "_agent_saga_kit"
 _PROTECTED: Final = "_agent_saga_protected"
 _OURS: Final = "__agent_saga_handoff__"
+_TOOLS: Final = tuple(get_origin(kind) or kind for kind in get_args(Tool))
 _AT_OPENAI: Final = (
     CodeInterpreterTool,
     FileSearchTool,
@@ -73,14 +74,14 @@ def protect(thing: T, kit: AgentKit | None = None) -> T:
         _check_lists(tools)
         _protect_all(tools, kit)
         return cast("T", type(thing)([_guarded(tool, kit) for tool in tools]))
-    if isinstance(thing, Tool):
+    if isinstance(thing, _TOOLS):
         _protect_all([thing], kit)
         return cast("T", _guarded(thing, kit))
     raise UsageError(f"protect() takes an agent, a tool or a list of tools, not {type(thing).__name__}")
 
 
 def _check_lists(tools: list[Any]) -> None:
-    odd = [type(tool).__name__ for tool in tools if not isinstance(tool, Tool)]
+    odd = [type(tool).__name__ for tool in tools if not isinstance(tool, _TOOLS)]
     if odd:
         raise UsageError(f"protect() takes a list of tools of the Agents SDK; it holds {', '.join(odd)}")
 

@@ -9,6 +9,7 @@ from agent_saga import SagaSuspended, spi
 from agent_saga.errors import (
     AlreadyCommitted,
     GateRefused,
+    NoSaga,
     ReplayUnavailable,
     SagaClosed,
     StepInDoubt,
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
 
     from agent_saga import AgentKit
 
-REFUSALS: Final = (GateRefused, UndeclaredTool, SagaClosed, StepInDoubt, AlreadyCommitted, ReplayUnavailable)
+REFUSALS: Final = (
+    AlreadyCommitted,
+    GateRefused,
+    NoSaga,
+    ReplayUnavailable,
+    SagaClosed,
+    StepInDoubt,
+    UndeclaredTool,
+)
 """What a model is told: the call did not run, and why. Every other error of ours stops the run, or is the tool's."""
 
 

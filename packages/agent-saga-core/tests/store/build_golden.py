@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from store_cases import varied
+from store_cases import everything
 
 from agent_saga.store.reader import load
 from agent_saga.store.sqlite import SqliteLog
@@ -31,13 +31,15 @@ def facts(store):
             "work": stored.row.work,
             "steps": {str(step.no): step.state.value for step in view.steps.values()},
             "results": {str(step.no): step.result for step in view.steps.values()},
+            "facts": [list(fact) for fact in store.facts_of(stored.saga_id)],
         }
     return {"leaves": count, "root": digest.hex(), "sagas": sagas}
 
 
 def main(folder):
     folder.mkdir(exist_ok=True)
-    store = varied(SqliteLog(folder / "format-1.0.db", create=True))
+    (folder / "format-1.0.db").unlink(missing_ok=True)
+    store = everything(SqliteLog(folder / "format-1.0.db", create=True))
     text = json.dumps(facts(store), indent=1, sort_keys=True)
     store.close()
     (folder / "format-1.0.db-mark").unlink()  # Of this machine, and of no use on another one.

@@ -3,16 +3,24 @@
 import copy
 import itertools
 import random
+from decimal import Decimal
 
 from agent_saga.machine.fold import amend, apply, begin
+from agent_saga.machine.gate import facts_of
 from agent_saga.machine.row import row_of
 from agent_saga.model import records as r
 from agent_saga.model.ids import make_saga_id, step_id
-from agent_saga.store.port import Amended, Committed, Draft, Item
+from agent_saga.model.requirements import Approved, Free, Within
+from agent_saga.store.port import Amended, Committed, Draft, FactsChange, Item, Refused
 from agent_saga.store.reader import load
 
 KINDS = {
     "decision": r.Decided,
+    "approval_requested": r.ApprovalRequested,
+    "approval_decided": r.ApprovalDecided,
+    "approval_consumed": r.ApprovalConsumed,
+    "reserved": r.Reserved,
+    "operator_action": r.OperatorAction,
     "intent": r.Intent,
     "outcome": r.Outcome,
     "late_outcome": r.LateOutcome,
@@ -38,6 +46,14 @@ def saga_id(number):
     return make_saga_id(1_700_000_000_000_000_000 + number * 1_000_000, number.to_bytes(10, "big"))
 
 
+def facts_in(view):
+    return frozenset() if view is None else facts_of(view, sealed=row_of(view).sealed)
+
+
+def change(before, after):
+    return None if before == after else FactsChange(added=after - before, removed=before - after)
+
+
 class Scribe:
     """The owner of one saga."""
 
@@ -60,8 +76,9 @@ class Scribe:
         )
         return self.item((first, None, {}), *facts)
 
-    def item(self, *facts, claims=False, row=True, amended=None):
+    def item(self, *facts, claims=False, row=True, amended=None, requires=()):
         view = copy.deepcopy(self.view)
+        before = facts_in(view)
         count = 0 if view is None else view.count
         for record, _, values in facts:
             if view is None:
@@ -78,12 +95,14 @@ class Scribe:
             row=row_of(view) if row else None,
             claims=claims,
             amended=amended,
+            requires=requires,
+            facts=change(before, facts_in(view)),
         )
 
     def amended(self, target_id, *facts):
         """The change that facts of this saga bring to another one."""
         loaded = load(self.store, target_id)
-        seen = loaded.row
+        seen, before = loaded.row, facts_in(loaded.view)
         for record, _, values in facts:
             amend(loaded.view, record, values)
         return Amended(
@@ -92,12 +111,15 @@ class Scribe:
             count=seen.count,
             amendments=seen.amendments,
             row=row_of(loaded.view),
+            facts=change(before, facts_in(loaded.view)),
         )
 
     def put(self, item, *, durable=False):
         (verdict,) = self.store.append([item], durable=durable)
         if isinstance(verdict, Committed):
             self.view = self.next
+        if isinstance(verdict, Refused):
+            self.view = load(self.store, self.id).view
         return verdict
 
     def open(self, *facts, durable=False, **fields):
@@ -127,6 +149,18 @@ class Scribe:
 
     def compensated(self, step=1, attempt=1, state="compensated", **fields):
         return self.fact("compensation_outcome", step=step, state=state, attempt=attempt, **fields)
+
+    def request(self, number=1, *, quorum=1, **fields):
+        values = {"kwargs.customer": '"cus_1"', "nonce": '"n"'}
+        options = {"tool": "charge", "version": 1, "effect": "compensable", "digest": "00" * 32, "policy": "Asks"}
+        ids = {"approval": f"{self.id}:a{number}", "reason": "big", "expires_at": 1_800_000_000_000_000_000}
+        return self.fact("approval_requested", values, quorum=quorum, **options, **ids, **fields)
+
+    def reserve(self, amount, step=1, budget="purse"):
+        return self.fact("reserved", step=step, budget=budget, amount=amount)
+
+    def consume(self, step=1, number=1):
+        return self.fact("approval_consumed", approval=f"{self.id}:a{number}", step=step)
 
     def step(self, step=1, **fields):
         return self.write(self.intent(step, **fields), durable=True).write(self.outcome(step), row=False)
@@ -166,6 +200,74 @@ def settle(store, number, target, verdict="did-not-happen"):
     item = Item(**{name: getattr(item, name) for name in item.__slots__} | {"amended": amended})
     assert isinstance(scribe.put(item), Committed)
     return scribe
+
+
+def small(store, number, target, *facts_of_kind, **opening):
+    """A small saga that states facts about `target`, or, without one, is about itself."""
+    scribe = Scribe(store, number, owner="human-1")
+    facts = [scribe.fact(kind, **fields) for kind, fields in facts_of_kind]
+    facts.append(scribe.fact("saga_ended", outcome="committed"))
+    item = scribe.open_item(*facts, amends=target, by="ann", **opening)
+    if target is not None:
+        amended = scribe.amended(target, (item.drafts[0].body, None, {}), *facts)
+        item = Item(**{name: getattr(item, name) for name in item.__slots__} | {"amended": amended})
+    assert isinstance(scribe.put(item), Committed)
+    return scribe
+
+
+def decide(store, number, request, decision="approved", by="ann"):
+    word = ("approval_decided", {"approval": request, "decision": decision, "by": by})
+    return small(store, number, request.partition(":")[0], word, name="approval")
+
+
+def act(store, number, action, scope, **fields):
+    return small(store, number, None, ("operator_action", {"action": action, "scope": scope, "by": "ann", **fields}))
+
+
+def lift(store, number, target, action="lift", scope="*"):
+    return small(store, number, target, ("operator_action", {"action": action, "scope": scope, "by": "bob"}))
+
+
+def gated(store, first):
+    """Sagas that asked, spent, took and were refused; operators' actions in force and lifted."""
+    until = 1_900_000_000_000_000_000
+    asked = Scribe(store, first).open().write(Scribe(store, first).request(quorum=2))
+    decide(store, first + 1, f"{asked.id}:a1")
+    decide(store, first + 2, f"{asked.id}:a1", by="bob")
+    asked.view = load(store, asked.id).view
+    intent = asked.intent(resources=["box:1", "box:2"])
+    good = (Free(names=("box:1", "box:2")), Within(budget="purse", amount=Decimal("1.50"), limit=Decimal(10)))
+    good += (Approved(approval=f"{asked.id}:a1", now_ns=until - 10**18),)
+    asked.write(intent, asked.reserve("1.50"), asked.consume(), requires=good).write(asked.outcome(), row=False)
+    too_much = (Within(budget="purse", amount=Decimal(9), limit=Decimal(10)),)
+    assert isinstance(asked.put(asked.item(asked.intent(2), asked.reserve("9", 2), requires=too_much)), Refused)
+    asked.write(asked.request(2), asked.request(3))
+    asked.write(asked.fact("approval_decided", approval=f"{asked.id}:a2", decision="expired", by="clock"))
+    decide(store, first + 3, f"{asked.id}:a3", decision="rejected")
+    tried = Scribe(store, first + 4).open()
+    tried.write(tried.intent(), tried.reserve("2"), tried.reserve("0.5")).write(tried.outcome(state="failed"))
+    again = tried.intent(attempt=2)
+    tried.write(again, tried.reserve("3"), tried.reserve("4", budget="other")).write(tried.outcome(attempt=2)).end()
+    freed = Scribe(store, first + 5).open()
+    freed.write(freed.intent(resources=["box:3"]), freed.reserve("5")).write(freed.outcome(state="failed"))
+    freed.write(freed.request()).write(freed.fact("rollback_started", cause="x"))
+    freed.write(freed.fact("approval_decided", approval=f"{freed.id}:a1", decision="withdrawn", by="saga"))
+    freed.end("rolled_back", clean=True)
+    doubted = Scribe(store, first + 6).open()
+    doubted.write(doubted.intent(takes_key=True), doubted.reserve("7", budget="third"))
+    doubted.write(doubted.outcome(state="in_doubt"), doubted.intent(attempt=2, takes_key=True))
+    doubted.write(doubted.outcome(attempt=2, state="failed"), row=False)
+    act(store, first + 7, "halt", "*", reason="fire", expires_at=until)
+    lift(store, first + 8, saga_id(first + 7))
+    act(store, first + 9, "halt", "tool:charge")
+    act(store, first + 10, "quarantine", f"saga:{asked.id}", reason="odd")
+    act(store, first + 11, "drain", "tag:eu", reason="deploy")
+    act(store, first + 12, "key_added", "ann", data="ab" * 32)
+    act(store, first + 13, "key_added", "bob", data="cd" * 32)
+    lift(store, first + 14, saga_id(first + 13), "key_removed", "bob")
+    waits = Scribe(store, first + 15).open()
+    waits.write(waits.request(quorum=2))
+    decide(store, first + 16, f"{waits.id}:a1")
 
 
 def late_landing(store, number, target):
@@ -211,9 +313,17 @@ def varied(store):
     return store
 
 
+def everything(store):
+    """The same, and what the gate leaves."""
+    gated(varied(store), 20)
+    return store
+
+
 def dump(store):
     """Everything that a reader can see, for comparisons."""
     from agent_saga.store.verify import all_rows
 
     rows = list(all_rows(store))
-    return rows, store.tail(limit=100_000), {row.saga_id: store.amendments(row.saga_id) for row in rows}
+    facts = {row.saga_id: store.facts_of(row.saga_id) for row in rows}
+    amending = {row.saga_id: store.amendments(row.saga_id) for row in rows}
+    return rows, store.tail(limit=100_000), amending, facts, store.halts()

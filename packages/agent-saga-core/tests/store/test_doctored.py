@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from store_cases import dump, saga_id, varied
+from store_cases import dump, everything, saga_id, varied
 
 from agent_saga.errors import CorruptLog, LogMissing, LogUnusable
 from agent_saga.model.records import GENESIS, chain_hash
@@ -301,3 +301,52 @@ def test_truncated_files_are_noticed(good, tmp_path):
         fresh(good, copy)
         copy.write_bytes(data[:size])
         assert ours(copy) != 0 or seen_by(copy) == before, f"cut to {size}"
+
+
+@pytest.fixture(scope="module")
+def gated(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gated") / "log.db"
+    everything(SqliteLog(path, create=True)).close()
+    return path
+
+
+FACT_EDITS = (
+    "DELETE FROM facts WHERE {this}",
+    "UPDATE facts SET kind = 'odd' WHERE {this}",
+    "UPDATE facts SET name = name || 'x' WHERE {this}",
+    "UPDATE facts SET saga = 'nobody' WHERE {this}",
+    "UPDATE facts SET no = no + 1 WHERE {this}",
+    "UPDATE facts SET value = value || '0' WHERE {this}",
+    "UPDATE facts SET value = '1' WHERE {this}",
+    "UPDATE facts SET at = at + 1 WHERE {this}",
+    "INSERT INTO facts SELECT kind, name, saga, no + 9, value, at FROM facts WHERE {this}",
+    "INSERT INTO facts SELECT kind, name || 'x', saga, no, value, at FROM facts WHERE {this}",
+    "INSERT INTO facts SELECT kind, name, 'nobody', no, value, at FROM facts WHERE {this}",
+    "INSERT INTO facts SELECT 'halt', '*', saga, 77, value, at FROM facts WHERE {this}",
+)
+
+
+def test_edited_facts_are_noticed(gated, tmp_path, independent):
+    """D-13: a fact that is changed, removed or planted is noticed by both verifiers."""
+    copy, tried = tmp_path / "copy.db", 0
+    assert (ours(gated), independent(gated)) == (0, 0)
+    for key in query(gated, "SELECT kind, name, saga, no FROM facts"):
+        for edit in FACT_EDITS:
+            statement = edit.format(this="kind = ? AND name = ? AND saga = ? AND no = ?")
+            if doctor(gated, copy, (statement, *key)):
+                tried += 1
+                assert (edit, key, 1, 1) == (edit, key, ours(copy), independent(copy))
+    assert tried > 100
+
+
+@pytest.mark.parametrize("kind", ["approval_requested", "approval_decided", "reserved", "operator_action"])
+def test_removed_words_are_noticed(gated, tmp_path, independent, kind):
+    """D-14: a record of the gate that is edited or removed is noticed by both verifiers."""
+    copy = tmp_path / "copy.db"
+    ((pos, *_),) = query(gated, f'SELECT min(pos) FROM records WHERE CAST(body AS TEXT) LIKE \'%"kind":"{kind}"%\'')
+    for statement in (
+        "DELETE FROM records WHERE pos = ?",
+        "UPDATE records SET body = CAST(replace(body, 'ann', 'eve') || ' ' AS BLOB) WHERE pos = ?",
+    ):
+        assert doctor(gated, copy, (statement, pos))
+        assert (statement, 1, 1) == (statement, ours(copy), independent(copy))

@@ -1,14 +1,32 @@
 """The port's conformance suite, run on both logs. Rule ids: P-n."""
 
 import threading
+from decimal import Decimal
 
 import pytest
-from store_cases import Scribe, committed, dump, late_landing, partial, rolled_back, saga_id, settle, varied
+from store_cases import (
+    Scribe,
+    act,
+    committed,
+    decide,
+    dump,
+    everything,
+    late_landing,
+    lift,
+    partial,
+    rolled_back,
+    saga_id,
+    settle,
+    varied,
+)
 
 from agent_saga.errors import InvariantViolation
+from agent_saga.machine.gate import Fact
 from agent_saga.machine.row import row_of
+from agent_saga.model import records as r
+from agent_saga.model.requirements import Approved, Free, Undecided, Within
 from agent_saga.store.memory import MemoryLog
-from agent_saga.store.port import Committed, Item, Query, Stale, Taken
+from agent_saga.store.port import Committed, FactsChange, Item, Query, Refused, Stale, Taken
 from agent_saga.store.reader import checked_records, load
 from agent_saga.store.verify import root, verify
 
@@ -212,11 +230,11 @@ def test_pages(store):
 
 def test_both_logs_hold_the_same(store):
     """P-17: the same items give the same records, rows, verdicts and tree in every store."""
-    reference = varied(MemoryLog())
-    varied(store)
+    reference = everything(MemoryLog())
+    everything(store)
     assert dump(reference) == dump(store)
     assert root(reference) == root(store)
-    assert verify(store).records == 63
+    assert verify(store).records == 136
 
 
 def test_threads_share_a_log(store):
@@ -285,7 +303,7 @@ def test_an_owner_lives(store):
 
 def test_an_empty_log(store):
     """P-19: an empty log reads as empty and verifies."""
-    assert dump(store) == ([], [], {})
+    assert dump(store) == ([], [], {}, {}, [])
     assert store.row("x") is None
     report = verify(store)
     assert (report.sagas, report.records) == (0, 0)
@@ -311,3 +329,124 @@ def test_progress_and_long_chains(store):
     report = verify(store, progress=lambda done, total: seen.append((done, total)))
     assert (report.records, load(store, scribe.id).row.count) == (1201, 1201)
     assert seen[-1] == (1201, 1201)
+
+
+# -- facts, and what the log checks --------------------------------------------------------------------------------
+
+
+def records_of(store, saga):
+    return [record for _, record, _ in checked_records(store, saga)]
+
+
+def test_facts_are_put_replaced_and_removed(store):
+    """P-25: an added fact replaces that of its kind, name, saga and number; removing one that is not there is fine."""
+    one = Fact("spend", "b", "s", 1, "5", 7)
+    for change, left in (
+        (FactsChange(added=frozenset({one})), [one]),
+        (FactsChange(added=frozenset({one._replace(value="6")})), [one._replace(value="6")]),
+        (FactsChange(removed=frozenset({one})), []),
+        (FactsChange(removed=frozenset({one})), []),
+        (FactsChange(added=frozenset({one}), removed=frozenset({one._replace(value="4")})), [one]),
+    ):
+        scribe = Scribe(store, len(store.tail()) + 1)
+        scribe.put(changed(scribe.open_item(), facts=change))
+        assert left == store.facts("spend") == store.facts("spend", "b") == store.facts_of("s")
+        assert store.count_facts() == len(left)
+    assert store.facts("spend", "c") == store.facts("odd") == store.facts_of("t") == []
+
+
+def test_halts_are_the_stops_and_nothing_else(store):
+    """P-26: `halts` gives halts, drains and quarantines, without those that were lifted, and no other facts."""
+    everything(store)
+    assert [(fact.kind, fact.name) for fact in store.halts()] == [
+        ("drain", "tag:eu"),
+        ("halt", "tool:charge"),
+        ("quarantine", f"saga:{saga_id(20)}"),
+    ]
+
+
+def test_halts_are_never_stale(store):
+    """P-27: what was committed before the call is in the answer, lifted or put."""
+    for number in range(3):
+        assert store.halts() == []
+        act(store, 2 * number + 1, "halt", "*")
+        assert [fact.name for fact in store.halts()] == ["*"]
+        lift(store, 2 * number + 2, saga_id(2 * number + 1))
+
+
+def test_a_refused_item_is_committed_and_marked(store):
+    """P-28: what it requires does not hold: its records are there, marked, its facts are not, and its saga goes on."""
+    holder, other = Scribe(store, 1).open(), Scribe(store, 2).open()
+    free = (Free(names=("box",)),)
+    holder.write(holder.intent(resources=["box"]), requires=free)
+    verdict = other.put(other.item(other.intent(resources=["box"]), other.reserve("3"), requires=free))
+    assert isinstance(verdict, Refused)
+    assert (verdict.holder, "'box' is held by saga" in verdict.reason) == (holder.id, True)
+    marked = [one.refused for one in records_of(store, other.id) if isinstance(one, r.Intent | r.Reserved)]
+    assert marked == [verdict.reason] * 2
+    assert [fact.saga_id for fact in store.facts("resource")] == [holder.id]
+    assert (other.view.steps[1].state, store.row(other.id).count) == ("absent", 3)
+    other.write(other.intent(2)).write(other.outcome(2)).end()
+
+
+def test_a_budget_counts_every_saga_and_each_step_once(store):
+    """P-29: of a budget others' spending counts, in the window, and that of the step itself is replaced."""
+
+    def ask(amount, since_ns=0, step=1, **fields):
+        scribe = Scribe(store, len(store.tail()) + 10).open()
+        within = (Within(budget="purse", amount=Decimal(amount), limit=Decimal(10), since_ns=since_ns),)
+        return scribe.put(scribe.item(scribe.intent(), scribe.reserve(amount), requires=within)), scribe
+
+    first, scribe = ask("6")
+    assert isinstance(first, Committed)
+    assert "has 4 left of 10, and 5 was asked" in ask("5")[0].reason
+    assert isinstance(ask("5", since_ns=2**62)[0], Committed)
+    again = (Within(budget="purse", amount=Decimal("4.5"), limit=Decimal(10)),)
+    scribe.write(scribe.outcome(state="in_doubt"), row=False)
+    more = scribe.item(scribe.intent(attempt=2), scribe.reserve("4.5"), requires=again)
+    assert isinstance(scribe.put(more), Committed)
+    assert sorted(fact.value for fact in store.facts("spend")) == ["4.5", "5"]
+
+
+def test_items_of_one_batch_see_one_another(store):
+    """P-30: two that would take the last of a budget in one transaction: one does."""
+    scribes = [Scribe(store, number).open() for number in (1, 2)]
+    within = (Within(budget="purse", amount=Decimal(6), limit=Decimal(10)),)
+    items = [scribe.item(scribe.intent(), scribe.reserve("6"), requires=within) for scribe in scribes]
+    assert [type(verdict) for verdict in store.append(items, durable=True)] == [Committed, Refused]
+    assert verify(store).sagas == 2
+
+
+def test_an_approval_is_checked_in_the_transaction(store):
+    """P-31: pending, expired, used and unknown approvals are refused; a good one is used."""
+    scribe = Scribe(store, 1).open().write(Scribe(store, 1).request())
+    approval = f"{scribe.id}:a1"
+
+    def use(now_ns=1, name=approval):
+        step = len(scribe.view.steps) + 1
+        good = (Approved(approval=name, now_ns=now_ns),)
+        item = scribe.item(scribe.intent(step), requires=good)
+        removed = frozenset(fact for fact in store.facts("approval"))
+        return scribe.put(changed(item, facts=FactsChange(removed=removed)))
+
+    assert "is pending" in use().reason
+    decide(store, 2, approval)
+    scribe.view = load(store, scribe.id).view
+    assert "has expired" in use(now_ns=2**62).reason
+    assert "was used" in use(name="other").reason
+    assert isinstance(use(), Committed)
+    assert "was used" in use().reason
+
+
+def test_a_word_counts_while_its_request_is_open(store):
+    """P-32: a word on a request that somebody rejected meanwhile is recorded as refused, and changes nothing."""
+    scribe = Scribe(store, 1).open().write(Scribe(store, 1).request())
+    approval = f"{scribe.id}:a1"
+    word = scribe.item(
+        scribe.fact("approval_decided", approval=approval, decision="approved", by="approver"),
+        requires=(Undecided(approval=approval),),
+    )
+    decide(store, 2, approval, decision="rejected")
+    assert isinstance(scribe.put(word), Refused)
+    assert load(store, scribe.id).view.gate.approvals[approval].state == "rejected"
+    assert (store.facts("approval"), verify(store).sagas) == ([], 2)

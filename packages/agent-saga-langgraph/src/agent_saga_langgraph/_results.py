@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import ToolMessage
 from langgraph.types import Command
@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_PLAIN: Final = frozenset({str, dict, int, float, bool, type(None)})
+
+
 def is_error(result: Any) -> bool:
     """Tell a result that says that the tool failed: a `ToolMessage` with status `error`, alone or in a `Command`."""
+    if type(result) in _PLAIN:
+        return False
     return any(message.status == "error" for message in _messages(result))
 
 
@@ -55,7 +60,7 @@ def _for_call_in(value: Any, call_id: str | None) -> Any:
     return value
 
 
-_COMMAND_FIELDS = {field.name for field in dataclasses.fields(Command)}
+_COMMAND_FIELDS: Final = {field.name for field in dataclasses.fields(Command)}
 
 
 def _is_message(value: Any) -> bool:

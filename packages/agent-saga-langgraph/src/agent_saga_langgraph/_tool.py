@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool, StructuredTool, Tool
 from langgraph.errors import ParentCommand
 
 from agent_saga import SagaSuspended, current_saga, spi
@@ -27,8 +28,6 @@ from agent_saga_langgraph._shape import Shape, shape_of, without_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from langchain_core.tools import BaseTool
 
     from agent_saga import AgentKit
 
@@ -64,13 +63,20 @@ def guarded(tool: BaseTool, kit: AgentKit | None) -> BaseTool:
     # The copy's own attributes come before those of its class, so that the type stays what it was.
     copy = guard.copy = tool.model_copy(update=changed)
     overridden = {_GUARD: guard, "run": _entering(guard, copy.run), "arun": _aentering(guard, copy.arun)}
-    overridden["_run"] = _stepping(guard, tool._run)  # noqa: SLF001 - the innermost body, and there is no other way in.
+    overridden["_run"] = _like(tool._run, _stepping(guard, tool._run))  # noqa: SLF001 - there is no public way further in.
     if _is_async(tool):
-        overridden["_arun"] = _astepping(guard, tool._arun)  # noqa: SLF001 - as above.
+        overridden["_arun"] = _like(tool._arun, _astepping(guard, tool._arun))  # noqa: SLF001 - as above.
     for name, value in overridden.items():
         object.__setattr__(copy, name, value)
-    copy._run.__doc__ = inspect.getdoc(tool._run)  # noqa: SLF001 - a method's inherited text is part of its schema.
     return copy
+
+
+def _like(method: Any, step: Any) -> Any:
+    """Return a body that langchain-core finds equal to the method: it reads the signature and makes schemas of it."""
+    step = functools.wraps(method)(step)
+    step.__doc__ = inspect.getdoc(method)  # A method's text may be inherited.
+    step.__signature__ = inspect.signature(method)  # Read at every call, and cheaper from here.
+    return step
 
 
 def _is_async(tool: BaseTool) -> bool:
@@ -79,11 +85,10 @@ def _is_async(tool: BaseTool) -> bool:
     Without one `_arun` runs `_run` in a thread: it is guarded there, so that a body which outlives its cancelled
     caller still reports its outcome.
     """
-    if hasattr(tool, "coroutine"):
-        return tool.coroutine is not None
-    from langchain_core.tools import BaseTool
-
-    return type(tool)._arun is not BaseTool._arun  # noqa: SLF001 - langchain-core asks the same question.
+    body = type(tool)._arun  # noqa: SLF001 - langchain-core asks the same question.
+    if body in {StructuredTool._arun, Tool._arun}:  # noqa: SLF001
+        return getattr(tool, "coroutine", None) is not None
+    return body is not BaseTool._arun  # noqa: SLF001
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,7 +182,6 @@ def _aentering(guard: _Guard, arun: Any) -> Any:
 
 
 def _stepping(guard: _Guard, run: Any) -> Any:
-    @functools.wraps(run)  # langchain-core looks into the signature for what it injects.
     def step(*args: Any, **kwargs: Any) -> Any:
         call = _call(guard, args, kwargs)
 
@@ -194,7 +198,6 @@ def _stepping(guard: _Guard, run: Any) -> Any:
 
 
 def _astepping(guard: _Guard, arun: Any) -> Any:
-    @functools.wraps(arun)
     async def step(*args: Any, **kwargs: Any) -> Any:
         call = _call(guard, args, kwargs)
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from agent_saga.runtime.recover import Recovered
     from agent_saga.testing.sim.script import Scenario
 
+RESUMED: Final = 20
+"""Added to the ordinal of a process that ran its program again: recovery is another process."""
 SWEEPS_MAX: Final = 4
 """Sweeps after the first, each when the backoff of failed compensations is over."""
 LATER_S: Final = 2 * 3600.0
@@ -215,6 +217,8 @@ def restart(stage: Stage, *, ordinal: int, again: Scenario | None = None) -> Non
     if again is not None:
         stage.resumed = True
         _run_program(stage, process, again)
+        process.exit()
+        process = Process(stage, ordinal + RESUMED)
     _sweep(stage, process)
     _check_suspended(stage)
     if stage.disk.image.chains:
@@ -293,6 +297,7 @@ def _outlive_suspension(stage: Stage, process: Process) -> None:
         state = stage.disk.image.chains[chain.current.saga_id].row.state
         if state != "rolled_back":
             raise stage.judge.broken("INV-27", f"the suspension of {chain.current.saga_id} is over, and it is {state}")
+    _sweep_later(stage, process)
 
 
 def _difference(before: int, after: int, stage: Stage) -> str:

@@ -133,20 +133,24 @@ def spread(work: Callable[..., T], jobs: Iterable[J], *, cores: int, until: floa
                 return
             yield work(job)
         return
-    endless = iter(jobs)
     room = threading.Semaphore(cores * 16)  # A pool would take an endless stream in at once.
+    over = threading.Event()
 
     def fed() -> Iterator[J]:
-        for job in endless:
+        for job in jobs:
             room.acquire()
-            if until is not None and time.monotonic() > until:
+            if over.is_set() or (until is not None and time.monotonic() > until):
                 return
             yield job
 
     with multiprocessing.get_context("fork").Pool(cores, initializer=_prepare) as pool:
-        for result in pool.imap_unordered(work, fed()):
+        try:
+            for result in pool.imap_unordered(work, fed()):
+                room.release()
+                yield result
+        finally:  # The pool's own thread waits for room, and ending the pool waits for that thread.
+            over.set()
             room.release()
-            yield result
 
 
 def run_crashes(

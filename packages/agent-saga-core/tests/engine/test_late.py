@@ -120,6 +120,29 @@ def test_a_thread_that_outlives_its_cancelled_task_is_not_lost(kit, world, gate)
     assert world.standing == {}
 
 
+def test_an_answer_in_a_loop_that_ends_with_it_is_not_lost(kit, world, gate):
+    """A framework runs an async tool with `asyncio.run` in a thread: what lands late there is compensated too."""
+
+    async def aslow(thing):
+        return slow(thing)
+
+    make = tool(kit, aslow, compensate=unmake_keyed.bind(thing="kwargs.thing"))
+
+    async def main():
+        async with kit.transaction("s", drain_s=0.05) as saga:
+            sagas.append(saga)
+            threading.Thread(target=saga.bind(lambda: asyncio.run(make("a")))).start()
+            assert await asyncio.to_thread(gate.inside.wait, 30)
+            raise Lost
+
+    sagas = []
+    with pytest.raises(RollbackIncomplete):
+        asyncio.run(main())
+    gate.go.set()
+    settled(kit, sagas[0], "compensated")
+    assert world.order == ["do a", "undo a"]
+
+
 def test_a_landing_in_a_rolled_back_scope_of_an_open_saga_is_compensated_at_once(kit, world, gate):
     """The saga goes on without it, and commits."""
     make, other = tool(kit, slow, timeout_s=0.05), tool(kit)

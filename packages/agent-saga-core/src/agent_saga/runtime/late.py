@@ -13,13 +13,14 @@ from agent_saga.model.ids import make_saga_id
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
 from agent_saga.runtime.live import Amendment, LiveSaga
-from agent_saga.runtime.ops import Sleep, adrive, drive, has_running_loop
+from agent_saga.runtime.ops import Sleep, adrive, drive, running_loop, start_on_own_loop
 from agent_saga.runtime.rollback import finish_leftovers
 from agent_saga.runtime.settle import resolve
 from agent_saga.store.reader import load
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from concurrent.futures import Future
 
     from agent_saga.runtime.live import Flight
     from agent_saga.runtime.ops import Op
@@ -29,7 +30,7 @@ LATE_BUDGET_S: Final = 60.0
 CLAIM_TRIES: Final = 20
 BUSY_S: Final = 0.05
 """The first wait for a saga that another process works on; each later one is longer by as much."""
-_tasks: set[asyncio.Task[None]] = set()
+_tasks: set[asyncio.Task[None] | Future[None]] = set()
 
 
 def arrive(saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str, Any]) -> None:
@@ -44,12 +45,15 @@ def arrive(saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str,
             return
         live.land(flight)
         engine = _after_end(live, flight.step, values, fields)
-        if has_running_loop():
-            task = asyncio.get_running_loop().create_task(adrive(engine))
+        loop = running_loop()
+        if loop is None:
+            drive(engine)
+        elif loop is saga.loop:
+            task = loop.create_task(adrive(engine))
             _tasks.add(task)
             task.add_done_callback(_finished)
-        else:
-            drive(engine)
+        else:  # A loop made for this call (`asyncio.run` in a thread) ends with it, and cancels what else it runs.
+            start_on_own_loop(adrive(engine)).add_done_callback(_finished)
     except (SagaError, OSError) as error:
         _warn(live, flight.step, error)
 
@@ -73,7 +77,7 @@ def _in_chain(live: LiveSaga, flight: Flight, values: dict[str, str], fields: di
     return True
 
 
-def _finished(task: asyncio.Task[None]) -> None:
+def _finished(task: asyncio.Task[None] | Future[None]) -> None:
     _tasks.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
         _warn_text(f"a late outcome could not be settled: {error}")

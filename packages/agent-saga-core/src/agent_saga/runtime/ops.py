@@ -268,13 +268,17 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004
 
 
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that this thread runs now."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
 def has_running_loop() -> bool:
     """Tell whether this thread runs an event loop now."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return running_loop() is not None
 
 
 def in_thread(fn: Callable[[], T]) -> concurrent.futures.Future[T]:

@@ -17,6 +17,7 @@ from agent_saga.runtime.registry import place_of
 from agent_saga.runtime.stream import wrap_stream
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator
 
     from agent_saga.model.call import Policy
@@ -72,6 +73,7 @@ class Saga:
         self.report: RollbackReport | None = None
         self.rollback_reason: str | None = None
         self.sync_in_loop = False
+        self.loop: asyncio.AbstractEventLoop | None = None  # The one that runs in the thread of its scope.
 
     @property
     def id(self) -> str:

@@ -16,7 +16,7 @@ from agent_saga.model import records as r
 from agent_saga.runtime import ending
 from agent_saga.runtime.current import current_saga_var
 from agent_saga.runtime.opening import open_saga
-from agent_saga.runtime.ops import adrive, drive, has_running_loop, is_async, start_on_own_loop
+from agent_saga.runtime.ops import adrive, drive, is_async, running_loop, start_on_own_loop
 from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.runtime.saga import Saga
 
@@ -168,7 +168,8 @@ class Transaction:
         self._saga = saga
         self._outer = outer = current_saga_var.get()
         within = outer is not None and outer.live is saga.live and outer.sync_in_loop
-        saga.sync_in_loop = within or (self._sync and has_running_loop())
+        saga.loop = running_loop()
+        saga.sync_in_loop = within or (self._sync and saga.loop is not None)
         self._token = current_saga_var.set(saga)
         self._environment.open_sagas.add(id(self))
         if saga.scope == 0:

@@ -68,7 +68,6 @@ class ApprovalView:
 class Reservation:
     """A part of a budget that an attempt of a step took; what a later attempt takes replaces it."""
 
-    step: int
     attempt: int
     budget: str
     amount: str
@@ -80,12 +79,13 @@ class GateView:
     """What the gate knows of one saga.
 
     Attributes:
+        reservations: by step.
         resources: the attempts (step, number) that took each resource; the saga holds it while there is one.
         action: what an operator did, if the saga is about that.
     """
 
     approvals: dict[str, ApprovalView] = field(default_factory=dict)
-    reservations: list[Reservation] = field(default_factory=list)
+    reservations: dict[int, list[Reservation]] = field(default_factory=dict)
     resources: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     action: r.OperatorAction | None = None
     lifted: bool = False
@@ -101,7 +101,15 @@ def facts_of(view: SagaView, *, sealed: bool) -> frozenset[Fact]:
     gate = view.gate
     if gate is None:
         return frozenset()
-    facts = _spent(view, gate.reservations)
+    return besides_spending(view, sealed=sealed).union(*(spent_by(view, step) for step in gate.reservations))
+
+
+def besides_spending(view: SagaView, *, sealed: bool) -> frozenset[Fact]:
+    """Return the facts of a saga that are not about what its steps spent; see `facts_of`."""
+    gate = view.gate
+    if gate is None:
+        return frozenset()
+    facts: list[Fact] = []
     if not sealed:
         facts += [Fact("resource", name, view.id, 0, "", 0) for name in gate.resources]
     facts += [
@@ -117,21 +125,22 @@ def facts_of(view: SagaView, *, sealed: bool) -> frozenset[Fact]:
     return frozenset(facts)
 
 
-def _spent(view: SagaView, reservations: list[Reservation]) -> list[Fact]:
-    """Return what each step holds of each budget: what its last attempt that took something took, while it is not gone.
+def spent_by(view: SagaView, step: int) -> frozenset[Fact]:
+    """Return what a step holds of each budget: what its last attempt that took something took, while it is not gone.
 
     Compensated spend is not given back, and what is in doubt stays reserved.
     """
-    last: dict[int, int] = {}
-    for held in reservations:
-        last[held.step] = max(held.attempt, last.get(held.step, 0))
-    spent: dict[tuple[str, int], Fact] = {}
-    for held in reservations:
-        if held.attempt == last[held.step] and view.steps[held.step].state is not StepState.ABSENT:
-            known = spent.get((held.budget, held.step))
+    taken = view.gate.reservations.get(step) if view.gate is not None else None
+    if not taken or view.steps[step].state is StepState.ABSENT:
+        return frozenset()
+    last = max(held.attempt for held in taken)
+    spent: dict[str, Fact] = {}
+    for held in taken:
+        if held.attempt == last:
+            known = spent.get(held.budget)
             amount = held.amount if known is None else str(total(Decimal(known.value), Decimal(held.amount)))
-            spent[held.budget, held.step] = Fact("spend", held.budget, view.id, held.step, amount, held.at)
-    return list(spent.values())
+            spent[held.budget] = Fact("spend", held.budget, view.id, step, amount, held.at)
+    return frozenset(spent.values())
 
 
 def held_by(view: SagaView, names: tuple[str, ...]) -> frozenset[Fact]:
@@ -194,10 +203,8 @@ def reserved(view: SagaView, record: r.Reserved, _values: Mapping[str, str]) -> 
     if step is None or not amount_in(record.amount):
         raise TransitionError(f"step {record.step} cannot take {record.amount!r} of budget {record.budget!r}")
     if record.refused is None:
-        held = Reservation(
-            step=record.step, attempt=step.attempt, budget=record.budget, amount=record.amount, at=record.at
-        )
-        gate_of(view).reservations.append(held)
+        held = Reservation(attempt=step.attempt, budget=record.budget, amount=record.amount, at=record.at)
+        gate_of(view).reservations.setdefault(record.step, []).append(held)
 
 
 def amount_in(text: object) -> bool:
@@ -232,7 +239,7 @@ def take_resources(view: SagaView, record: r.Intent) -> None:
 def undo_refused(view: SagaView, no: int, approvals: tuple[str, ...]) -> None:
     """Take back what the last attempt of a step brought along, in a view that had assumed that it would pass."""
     gate, attempt = gate_of(view), view.steps[no].attempt
-    gate.reservations = [held for held in gate.reservations if (held.step, held.attempt) != (no, attempt)]
+    gate.reservations[no] = [held for held in gate.reservations.get(no, ()) if held.attempt != attempt]
     for name, takers in list(gate.resources.items()):
         takers.discard((no, attempt))
         if not takers:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import CorruptLog, ForeignSaga, InvariantViolation, LogFailed, OwnerReplaced, SagaClosed
 from agent_saga.machine import fold
-from agent_saga.machine.gate import facts_of, held_by, undo_refused
+from agent_saga.machine.gate import undo_refused
 from agent_saga.machine.row import row_of
 from agent_saga.machine.states import SagaState, TransitionError
 from agent_saga.model import records as r
-from agent_saga.model.requirements import Free
 from agent_saga.model.values import encode, is_plain, redacted, storable_text
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.facts import KnownFacts
 from agent_saga.runtime.interrupts import QuietLock
 from agent_saga.runtime.ops import Commit
-from agent_saga.store.port import Amended, Committed, Draft, FactsChange, Item, Taken
+from agent_saga.store.port import Amended, Committed, Draft, Item, Taken
 from agent_saga.store.reader import checked_records
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class LiveSaga:
         self.index_identities()
         self._count = count
         self._row: Row | None = None
-        self._facts = frozenset() if view.gate is None else facts_of(view, sealed=row_of(view).sealed)
+        self._facts = KnownFacts(view)
         self._waiting: list[Draft] = []
         self._last: Ticket | None = None
 
@@ -207,26 +207,11 @@ class LiveSaga:
             row=row,
             claims=isinstance(drafts[0].body, r.Claimed),
             requires=requires,
-            facts=self._change_of_facts(self.view, requires),
+            facts=self._facts.change(self.view, drafts, requires),
         )
         self._count += len(drafts)
         self._last = self.writer.put(item, durable=durable)
         return self._last
-
-    def _change_of_facts(self, view: SagaView, requires: tuple[Requirement, ...] = ()) -> FactsChange | None:
-        """Return how the facts of a view have changed since the last item.
-
-        The resources that an item requires are stated again although an item before it took them: that one may still
-        be refused, and its facts with it.
-        """
-        if view.gate is None:
-            return None
-        facts = facts_of(view, sealed=row_of(view).sealed)
-        before, self._facts = self._facts, facts
-        again = held_by(view, tuple(name for one in requires if isinstance(one, Free) for name in one.names))
-        if facts == before and not again:
-            return None
-        return FactsChange(added=(facts - before) | again, removed=before - facts)
 
     def refused(self, no: int, reason: str, approvals: tuple[str, ...]) -> None:
         """Take back an intent that the log refused; the log keeps it, marked as refused, and it has no effect."""
@@ -236,15 +221,9 @@ class LiveSaga:
 
     @contextlib.contextmanager
     def undoing(self) -> Iterator[None]:
-        """Take something back that the log refused. What was assumed to be in the log is not: it left the facts alone.
-
-        Only what changes here is corrected, because items that were put since have stated their own facts.
-        """
-        with self.lock:
-            before = facts_of(self.view, sealed=False)
+        """Take something back, in the view, that the log refused."""
+        with self.lock, self._facts.corrected(self.view):
             yield
-            after = facts_of(self.view, sealed=False)
-            self._facts = (self._facts - (before - after)) | (after - before)
 
     def refresh(self) -> None:
         """Fold what others have stated about this saga since: words on its approvals.
@@ -258,15 +237,12 @@ class LiveSaga:
             store = self.writer.store
             stated = [known for other in store.amendments(self.view.id) for known in checked_records(store, other)]
             stated.sort(key=lambda known: known[0].pos)
-            before = facts_of(self.view, sealed=False)
-            for _, record, values in stated[self.view.amended :]:
-                try:
-                    fold.amend(self.view, record, values)
-                except TransitionError as error:
-                    raise CorruptLog(str(error), saga_id=record.saga, n=record.n) from error
-            after = facts_of(self.view, sealed=False)
-            # What they changed is in the log; what this process holds back is not yet.
-            self._facts = (self._facts - (before - after)) | (after - before)
+            with self._facts.corrected(self.view):
+                for _, record, values in stated[self.view.amended :]:
+                    try:
+                        fold.amend(self.view, record, values)
+                    except TransitionError as error:
+                        raise CorruptLog(str(error), saga_id=record.saga, n=record.n) from error
 
     def amendments_in_log(self) -> int:
         """Return how many records of other sagas amend this one."""
@@ -447,7 +423,7 @@ class Amendment(LiveSaga):
             count=self._target_count,
             amendments=self._amendments,
             row=row_of(self.view),
-            facts=self._change_of_facts(self.view),
+            facts=self._facts.change(self.view, drafts),
         )
         self._amendments += len(drafts)
         item = Item(

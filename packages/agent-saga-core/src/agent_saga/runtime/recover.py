@@ -12,6 +12,7 @@ from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
+from agent_saga.runtime.ending import release
 from agent_saga.runtime.halts import quarantined
 from agent_saga.runtime.late import amendment
 from agent_saga.runtime.live import LiveSaga
@@ -56,8 +57,8 @@ class Recovered:
     """What recovery did with one saga.
 
     Attributes:
-        action: `recovered`, or why it was left alone: `live`, `suspended`, `resumable`, `later`, `raced`, `stuck` (what
-            is left needs a human, or a handler that is not loaded here), `damaged`.
+        action: `recovered`, or why it was left alone: `live`, `quarantined`, `suspended`, `resumable`, `later`,
+            `raced`, `stuck` (what is left needs a human, or a handler that is not loaded here), `damaged`.
         report: what is true of it now; None when that was not looked at.
         left: what is still to be settled.
         damage: of a `damaged` saga: the record and the reason. Nothing of it was done past the damage.
@@ -222,7 +223,11 @@ def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generato
     finally:
         if dead is not None:
             dead.close()
-    yield from _finish(live)
+    try:
+        yield from _finish(live)
+    except BaseException:  # This process lives on: without a word nobody else could finish the saga.
+        release(live, "its recovery was interrupted")
+        raise
     return _recovered(live.view, live.notes)
 
 

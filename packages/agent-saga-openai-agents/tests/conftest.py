@@ -9,8 +9,8 @@ import pytest
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"  # No traces leave the machine; read when `agents` is imported.
 sys.path.insert(0, str(Path(__file__).parent))  # The helpers are no package, and child processes import them too.
 
-from scripted import Maker
-from shop import Shop
+from agents_scripted import Maker
+from agents_shop import Shop
 
 from agent_saga import AgentKit
 

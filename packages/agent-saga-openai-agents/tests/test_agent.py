@@ -27,8 +27,8 @@ from agents import (
     trace,
 )
 from agents.tracing import TracingProcessor, set_trace_processors, set_tracing_disabled
-from scripted import Scripted, answers, run_sync, turns
-from shop import BACK, aboom, acharge, boom, charge, look, new, probed, refund
+from agents_scripted import Scripted, answers, run_sync, turns
+from agents_shop import BACK, aboom, acharge, boom, charge, look, new, probed, refund
 
 from agent_saga import SagaRolledBack
 from agent_saga.spi import read_records

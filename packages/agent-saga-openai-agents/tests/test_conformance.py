@@ -4,7 +4,7 @@ import asyncio
 from typing import ClassVar
 
 from agents import Agent, Runner, RunState, function_tool
-from scripted import Scripted, run_sync
+from agents_scripted import Scripted, run_sync
 
 from agent_saga_openai_agents import protect
 from pytest_agent_saga.conformance import AdapterSuite, Capability, Run, Seen

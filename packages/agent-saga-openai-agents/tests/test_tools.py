@@ -16,9 +16,9 @@ from agents import (
     function_tool,
 )
 from agents.tool_context import ToolContext
+from agents_scripted import Scripted, answers, run_sync, turns
+from agents_shop import BACK, acharge, charge, here, look, new, refund
 from pydantic import BaseModel
-from scripted import Scripted, answers, run_sync, turns
-from shop import BACK, acharge, charge, here, look, new, refund
 
 from agent_saga import AgentKit, Refuse, SagaRolledBack, current_step
 from agent_saga.errors import DeclarationError, UndeclaredTool, UsageError

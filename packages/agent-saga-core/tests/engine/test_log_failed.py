@@ -1,4 +1,4 @@
-"""A log that fails at its N-th append, before or after the commit: no effect starts, nothing is claimed, another finishes."""
+"""A log that fails at its N-th append, before or after the commit: no effect starts, another process finishes."""
 
 import contextlib
 

@@ -4,9 +4,9 @@ import asyncio
 import json
 
 import pytest
-from proving_cases import prove
+from proving_cases import deny, prove
 
-from agent_saga import AgentKit, NotLanded
+from agent_saga import AgentKit
 from agent_saga.errors import UsageError
 from agent_saga.testing import prove_rollback
 
@@ -202,7 +202,7 @@ def test_an_effect_outside_of_tools_is_named(shop):
 
 def test_a_lying_probe_is_found(shop):
     """PR-11: a probe that denies an effect makes the report miss it."""
-    reserve = shop.tool(shop.give_back, name="lies", probe=lambda key, kwargs: NotLanded(), idempotent=True)
+    reserve = shop.tool(shop.give_back, name="lies", probe=deny, idempotent=True)
 
     def scenario():
         with shop.kit.transaction("shop"):
@@ -320,6 +320,21 @@ def test_two_sagas_are_compared_each_with_its_own_beginning(shop):
     proof = prove(shop, scenario)
     assert proof.findings == ()
     assert ("one: committed", "two: rolled back, clean") in {one.sagas for one in proof.broken}
+
+
+def test_a_tool_with_retries_is_broken_too(shop):
+    """PR-27: what the engine tries again may succeed; the workflow's own failure afterwards is not tried again."""
+    reserve = shop.good(name="tries", retry=2, probe=shop.probe)
+
+    def scenario():
+        with shop.kit.transaction("shop"):
+            reserve(item="a")
+
+    proof = prove(shop, scenario)
+    assert proof.findings == ()
+    ended = {one.what: one.sagas for one in proof.broken}
+    assert ended["tries raises before it does anything"] == ("shop: committed",)
+    assert ended["the workflow fails right after tries"] == ("shop: rolled back, clean",)
 
 
 def test_an_engine_that_compensates_nothing_is_caught(shop, monkeypatch):

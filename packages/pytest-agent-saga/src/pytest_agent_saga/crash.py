@@ -271,13 +271,18 @@ def _distinct(points: Sequence[str]) -> Iterator[str]:
     last = ""
     for point in points:
         same = (
-            (last.startswith("after commit of intent") and point.startswith("before effect"))
-            or (last.startswith("after commit of compensation_intent") and point.startswith("before compensation"))
+            (_ends_in(last, "intent") and point.startswith("before effect"))
+            or (_ends_in(last, "compensation_intent") and point.startswith("before compensation"))
             or (last.startswith(("after effect", "after compensation")) and point.startswith("before commit"))
         )
         if not same:
             yield point
         last = point
+
+
+def _ends_in(point: str, kind: str) -> bool:
+    """Tell whether a point comes after a commit whose last record is of this kind."""
+    return point.startswith("after commit of ") and point.rpartition(" of ")[2].rpartition("+")[2].startswith(kind)
 
 
 def _numbered(points: Sequence[str]) -> tuple[str, ...]:

@@ -111,15 +111,25 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
                 return admission.replay(saga, call, admitted.replay)
             passed = yield from pass_gate(saga, call, proposed(call, repeats=admitted.repeats))
             try:
-                return (yield from _attempts(saga, call, admitted, passed))
+                result = yield from _attempts(saga, call, admitted, passed)
             except Overtaken:
                 continue
             except ResourceTaken:
                 if why_not_wait(saga, call, passed.resources) is not None:
                     raise
+            else:
+                yield from _told(saga, call)
+                return result
     finally:
         if call.asked_for:
             approval.give_back(live, call)
+
+
+def _told(saga: Saga, call: ToolCall) -> Generator[Op, Any, None]:
+    """The result goes back to the caller now."""
+    beside = rehearsal()
+    if beside is not None:
+        yield from beside.recorded(saga, saga.live.view.steps[call.step])
 
 
 def _attempts(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> Generator[Op, Any, Any]:
@@ -188,10 +198,7 @@ def _attempt(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> 
         raise
     finally:
         _reset(token)
-    result = yield from returned(saga, call, flight, result)
-    if beside is not None:
-        yield from beside.recorded(saga, step)
-    return result
+    return (yield from returned(saga, call, flight, result))
 
 
 def _intent_committed(live: LiveSaga, flight: Flight, ticket: Ticket | None) -> Generator[Op, Any, None]:

@@ -314,7 +314,7 @@ class AdapterCase:
         return Outcome(runs, None, saga.report)
 
     def cancelled(self, work: Work, tool: str, release: threading.Event, **options: Any) -> Outcome:
-        """Do something inside a saga in an event loop, cancel it when a tool's body runs, release that afterwards."""
+        """Do something inside a saga in an event loop, cancel it when a tool is in flight, release that afterwards."""
 
         async def main() -> Outcome:
             transaction = self.kit.transaction("conformance", **options)
@@ -323,7 +323,7 @@ class AdapterCase:
             try:
                 try:
                     task = asyncio.ensure_future(work.start(self.way.run))
-                    while tool not in self.world.calls and not task.done():
+                    while not self._is_in_flight(tool) and not task.done():
                         await asyncio.sleep(LOOK_S)
                     task.cancel()
                     runs.append(await task)
@@ -338,6 +338,12 @@ class AdapterCase:
             return Outcome(runs, None, saga.report)
 
         return asyncio.run(main())
+
+    def _is_in_flight(self, tool: str) -> bool:
+        """Tell whether a tool's body runs; an async one has acted by then, and lingers."""
+        if self.way.body == "sync":
+            return tool in self.world.calls
+        return any(effect[0] == tool for effect in self.world.landed)
 
     def in_lost_context(self, work: Work) -> None:
         """Do something while a saga is open here, in a thread that knows nothing of it."""

@@ -5,7 +5,7 @@ import os
 from decimal import Decimal
 from pathlib import Path
 
-from agent_saga import AgentKit, Allow, Ask, Landed, NotLanded, compensator
+from agent_saga import AgentKit, Allow, Ask, compensator
 from agent_saga.model.requirements import Within
 
 PLACE = "GATE_WORLD"
@@ -73,11 +73,6 @@ def lift(box, other=""):
     note(f"lift {box}{other}")
 
 
-def found(key, kwargs):
-    line = f"charge {kwargs['customer']} {kwargs['amount']}"
-    return Landed({"id": kwargs["customer"]}) if line in world() else NotLanded()
-
-
 class Purse:
     """Every call spends its `amount` from one budget."""
 
@@ -118,7 +113,6 @@ def make_kit(log, *policies, **options):
     kit.charge = kit.wrap(charge, **pays)
     kit.declined = kit.wrap(declined, no_effect_on=[ValueError], **pays)
     kit.vanish = kit.wrap(vanish, **pays)
-    kit.probed = kit.wrap(vanish, name="probed", probe=found, **pays)
     kit.account = kit.wrap(charge, name="account", resources=["account:{customer}"], **pays)
     boxes = {"effect": "compensable", "compensate": unpack.bind(box="kwargs.box")}
     packs = refund.bind(customer="kwargs.box", amount="kwargs.amount")

@@ -10,6 +10,7 @@ from gate_world import Asks, Stop, make_kit, world
 from agent_saga import GateRefused, SagaSuspended
 from agent_saga.runtime import operators
 
+pytestmark = pytest.mark.slow
 NESTED = [{"deep": {"er": ["x" * 500, "\x1b[31mred", "\u202egnp.exe"]}}, {"$odd": 1}]
 
 

@@ -1,7 +1,7 @@
 """The gate between processes: races, crashes, words and halts from elsewhere. Rule ids: G-n."""
 
 import pytest
-from conftest import check
+from gate_checks import check
 from gate_world import make_kit, world
 
 from agent_saga.runtime import operators
@@ -9,6 +9,9 @@ from agent_saga.runtime.ops import drive
 from agent_saga.runtime.recover import sweep
 from agent_saga.store.reader import load
 from agent_saga.testing.crash import CRASH_AT
+
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

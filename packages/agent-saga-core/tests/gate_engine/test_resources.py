@@ -63,9 +63,9 @@ def test_waiting_ends_with_the_deadline(make):
     kit = make()
     with kit.transaction("t"):
         kit.account("ann", 1)
-        with pytest.raises((GateRefused, SagaClosed)):
-            with kit.transaction("u", independent=True, on_busy="wait", deadline_s=0.2):
-                kit.account("ann", 2)
+        waiting = kit.transaction("u", independent=True, on_busy="wait", deadline_s=0.2)
+        with pytest.raises((GateRefused, SagaClosed)), waiting:
+            kit.account("ann", 2)
     assert world() == ["charge ann 1"]
 
 
@@ -212,9 +212,9 @@ def test_a_halt_reaches_whoever_waits_for_a_resource(make):
     with kit.transaction("t") as first:
         kit.account("ann", 1)
         operators.act(kit.writer(), "halt", "tag:eu", by="ann", reason="fire")
-        with pytest.raises(SagaSuspended, match="fire"):
-            with kit.transaction("u", independent=True, tags=["eu"], on_busy="wait"):
-                kit.account("ann", 2)
+        waiting = kit.transaction("u", independent=True, tags=["eu"], on_busy="wait")
+        with pytest.raises(SagaSuspended, match="fire"), waiting:
+            kit.account("ann", 2)
         assert held(kit) == {"account:ann": first.id}
 
 

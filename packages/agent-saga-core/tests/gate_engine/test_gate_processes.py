@@ -10,7 +10,6 @@ from agent_saga.runtime.recover import sweep
 from agent_saga.store.reader import load
 from agent_saga.testing.crash import CRASH_AT
 
-
 pytestmark = pytest.mark.slow
 
 

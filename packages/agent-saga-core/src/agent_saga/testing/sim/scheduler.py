@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import InvariantViolation, SagaError
-from agent_saga.runtime.ops import Call, Commit, Op
+from agent_saga.runtime.ops import Call, Commit, Op, Sleep
 from agent_saga.testing.sim.disk import LEASE_S, Killed
 from agent_saga.testing.sim.script import Boom
 from agent_saga.testing.sim.tools import Refused
@@ -160,12 +160,12 @@ class Run:
                 moves[chosen - len(options)].happen()
 
     def settle(self) -> None:
-        """Let all tasks run to their ends, in their order."""
+        """Let all tasks run to their ends, in their order; who only waits for time waits for those who act."""
         for _ in range(STEPS_MAX):
-            task = next((task for task in self.tasks if task.runnable), None)
-            if task is None:
+            runnable = [task for task in self.tasks if task.runnable]
+            if not runnable:
                 return
-            self._step(task)
+            self._step(next((task for task in runnable if not isinstance(task.op, Sleep)), runnable[0]))
         raise self.stage.judge.broken("INV-25", f"the run did not end within {STEPS_MAX} operations")
 
     def _step(self, task: Task) -> None:

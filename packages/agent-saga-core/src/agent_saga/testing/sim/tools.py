@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _on: list[Stage] = []
 SETTLE_S: Final = TRAVEL_S + 1.0
+WORK_S: Final = 2 * SETTLE_S
+"""How long a tool works before it sends: longer than a request travels, so the time of the intent says nothing."""
 
 
 def stage() -> Stage:
@@ -63,6 +65,7 @@ def _act(item: str, idempotency_key: str = "") -> dict[str, str]:
         case "late+" | "late-":
             raise StillRunning(item, idempotency_key)
         case "travel":
+            here.pass_time(WORK_S)
             land_at = here.clock.now_ns + int(TRAVEL_S * 1e9)
             here.world.travelling = (*here.world.travelling, (land_at, item, idempotency_key))
             here.changed(f"{item} was sent")

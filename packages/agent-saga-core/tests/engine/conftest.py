@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # The helpers are no package, an
 from engine_world import WORLD
 
 from agent_saga import AgentKit
+from agent_saga.runtime.clock import SystemClock, use_clock
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -31,3 +32,25 @@ def world():
     WORLD.clear()
     yield WORLD
     WORLD.clear()
+
+
+class Skipping(SystemClock):
+    """A clock that stands still but when somebody sleeps."""
+
+    def __init__(self):
+        self.now = 1_800_000_000.0
+
+    def time_ns(self):
+        return int(self.now * 1e9)
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def skipping(monkeypatch):
+    clock = Skipping()
+    before = use_clock(clock)
+    monkeypatch.setattr("time.sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
+    yield clock
+    use_clock(before)

@@ -192,3 +192,35 @@ def test_a_late_answer_after_a_human_settled_is_an_amendment(kit, world, gate):
     assert loaded.row.amendments > 0
     assert names(report_of(loaded.view).compensated) == ["a"]
     assert world.standing == {}
+
+
+def test_an_answer_in_a_loop_that_ends_at_once_reaches_the_log(kit, world):
+    """The loop cancels the task that settles it; a thread of ours goes on."""
+    from engine_world import aunmake
+
+    done = threading.Event()
+
+    async def slowly(thing):
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            WORLD.do(thing)
+            done.set()
+            return {"id": thing}
+
+    make = tool(kit, slowly, compensate=aunmake.bind(thing="kwargs.thing"))
+
+    async def main():
+        with pytest.raises(RollbackIncomplete):
+            async with kit.transaction("s", drain_s=0.0) as saga:
+                sagas.append(saga)
+                tasks.append(asyncio.create_task(make("a")))
+                await started.wait()
+                raise Lost
+
+    sagas, tasks, started = [], [], asyncio.Event()
+    asyncio.run(main())
+    assert done.wait(10)
+    settled(kit, sagas[0], "compensated")
+    assert world.standing == {}

@@ -8,10 +8,11 @@ import socket
 import threading
 import uuid
 import zoneinfo
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from engine_world import Lost, dying, recover, tool
@@ -21,7 +22,11 @@ from agent_saga.errors import UsageError
 from agent_saga.model.values import decode, encode
 
 SEEN = []
-Point = namedtuple("Point", "x y")
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
 
 
 class Colour(enum.Enum):
@@ -119,7 +124,7 @@ PLAIN = {
 }
 ODD = {
     "session": threading.Lock,
-    "socket": lambda: socket.socket(),
+    "socket": socket.socket,
     "cyclic": cyclic,
     "deep": deep,
     "big": lambda: "x" * 50_000_000,
@@ -134,7 +139,7 @@ ODD = {
     "object": lambda: Order("o-1"),
     "model": lambda: Model("m"),
     "nan": lambda: math.nan,
-    "generator inside": lambda: [i for i in range(3)],
+    "small list": lambda: list(range(3)),
     "huge key": lambda: {10**5000: 1},
 }
 

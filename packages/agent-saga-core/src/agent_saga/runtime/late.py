@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from agent_saga.model import records as r
 from agent_saga.model.ids import make_saga_id
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
+from agent_saga.runtime.ending import release
 from agent_saga.runtime.live import Amendment, LiveSaga
 from agent_saga.runtime.ops import Sleep, adrive, drive, running_loop, start_on_own_loop
 from agent_saga.runtime.rollback import finish_leftovers
@@ -19,15 +21,17 @@ from agent_saga.runtime.settle import resolve
 from agent_saga.store.reader import load
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Coroutine, Generator
     from concurrent.futures import Future
 
+    from agent_saga.machine.view import StepView
     from agent_saga.runtime.live import Flight
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.saga import Saga
 
 LATE_BUDGET_S: Final = 60.0
 CLAIM_TRIES: Final = 20
+LOOP_POLL_S: Final = 0.2
 BUSY_S: Final = 0.05
 """The first wait for a saga that another process works on; each later one is longer by as much."""
 _tasks: set[asyncio.Task[None] | Future[None]] = set()
@@ -49,9 +53,11 @@ def arrive(saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str,
         if loop is None:
             drive(engine)
         elif loop is saga.loop:
-            task = loop.create_task(adrive(engine))
+            coroutine = adrive(engine)
+            task = loop.create_task(coroutine)
             _tasks.add(task)
             task.add_done_callback(_finished)
+            _outlive(loop, task, coroutine, lambda: _after_end(live, flight.step, values, fields))
         else:  # A loop made for this call (`asyncio.run` in a thread) ends with it, and cancels what else it runs.
             start_on_own_loop(adrive(engine)).add_done_callback(_finished)
     except (SagaError, OSError) as error:
@@ -75,6 +81,31 @@ def _in_chain(live: LiveSaga, flight: Flight, values: dict[str, str], fields: di
     except LogFailed as error:
         _warn(live, flight.step, error)
     return True
+
+
+def _outlive(
+    loop: asyncio.AbstractEventLoop,
+    task: asyncio.Task[None],
+    coroutine: Coroutine[Any, Any, None],
+    again: Callable[[], Generator[Op, Any, None]],
+) -> None:
+    """Go on in a thread of ours when the loop ends before its task does: a closing loop may not even begin one."""
+    ended = threading.Event()
+    task.add_done_callback(lambda _task: ended.set())
+
+    def watch() -> None:
+        while not ended.wait(LOOP_POLL_S) and not loop.is_closed():
+            pass
+        if not task.done() or task.cancelled():
+            _tasks.discard(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is not lost: see below.
+            try:
+                coroutine.close()  # It gives back what it had claimed.
+                drive(again())
+            except (SagaError, OSError) as error:
+                _warn_text(f"a late outcome could not be settled: {error}")
+
+    threading.Thread(target=watch, name="agent-saga-late", daemon=True).start()
 
 
 def _finished(task: asyncio.Task[None] | Future[None]) -> None:
@@ -107,21 +138,28 @@ def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str
         ticket = again.emit(r.LateOutcome, values, durable=True, step=no, attempt=step.attempt, **fields)
         try:
             yield from again.committed(ticket)
+            yield from _settle_late(again, step)
         except OwnerReplaced:  # A recoverer was faster; look again.
             yield Sleep(BUSY_S * (tried + 1))
             continue
-        budget = Budget.of(LATE_BUDGET_S)
-        if isinstance(again, Amendment):
-            yield from resolve(again, step, budget)
-            yield from again.committed(again.emit(r.SagaEnded, durable=True, outcome="committed"))
-        else:
-            yield from finish_leftovers(again, budget)
+        except BaseException:  # This process lives on: without a word nobody else could finish the saga.
+            release(again, "the settlement of a late answer was interrupted")
+            raise
         return
     _warn_text(
         f"saga {live.view.id!r}, step {no}: its answer ({fields['state']}) came when another process owned the saga, "
         "and "
         "could not be recorded: look at it when that process is done, agent-saga show"
     )
+
+
+def _settle_late(again: LiveSaga, step: StepView) -> Generator[Op, Any, None]:
+    budget = Budget.of(LATE_BUDGET_S)
+    if isinstance(again, Amendment):
+        yield from resolve(again, step, budget)
+        yield from again.committed(again.emit(r.SagaEnded, durable=True, outcome="committed"))
+    else:
+        yield from finish_leftovers(again, budget)
 
 
 def _reopened(live: LiveSaga) -> LiveSaga | None:

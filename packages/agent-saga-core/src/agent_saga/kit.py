@@ -16,10 +16,11 @@ from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compe
 from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.runtime.saga import Limits
 from agent_saga.runtime.scope import ScopeEnvironment, Transaction
+from agent_saga.runtime.signatures import pinned
 from agent_saga.runtime.tool import make_wrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from agent_saga.model.call import Policy
     from agent_saga.model.effects import Effect
@@ -45,6 +46,8 @@ class AgentKit:
             run, or `"log"`: the call waits for `agent-saga approvals`. With None such calls are refused at once, and
             run when they are repeated after an approval.
         policies: asked in order before each effect, after the rule that irreversible calls need somebody's word.
+        approval_keys: the Ed25519 public keys (hex) of those whose signed words count, by name. With None the keys
+            count that were registered in the log (`agent-saga keys`), which whoever may write its file can do.
         allow_fs: accept a log on a network or shared file system, where locks may lie.
     """
 
@@ -54,6 +57,7 @@ class AgentKit:
         *,
         approver: Callable[..., Any] | Literal["log"] | None = None,
         policies: Iterable[Policy] = (),
+        approval_keys: Mapping[str, str | Iterable[str]] | None = None,
         allow_fs: bool = False,
     ) -> None:
         check_approver(approver)
@@ -67,6 +71,7 @@ class AgentKit:
             declarations=self.declarations,
             policies=(IrreversibleAsks(), *policies),
             approver=approver,
+            approval_keys=None if approval_keys is None else pinned(approval_keys),
         )
 
     @property

@@ -273,3 +273,28 @@ def test_facts_are_the_folds(kit, log):
         store = kit.writer().store
         assert set(store.facts_of(saga.id)) == facts_of(load(store, saga.id).view, sealed=False)
         assert {fact.kind for fact in store.facts_of(saga.id)} == {"spend", "resource", "approval"}
+
+
+def test_pinned_keys_resist_whoever_can_write_the_file(log):
+    """F-13: with keys given in code, a key that was registered in the log signs nothing that counts."""
+    private, public = signatures.make_key()
+    evil, planted = signatures.make_key()
+    kit = make_kit(log, Asks(signed=True), approval_keys={"eve": public})
+    register(kit, "eve", planted)
+    with kit.transaction("t"):
+        known = signed_request(kit)
+        message = signatures.message(known.id, known.request.digest, "approved", "eve")
+        plant_word(log, known, signature=signatures.sign(evil, message))
+        with pytest.raises(GateRefused, match="the signature is not good"):
+            kit.charge("ann", 1)
+        operators.decide_approval(kit.writer(), known.id, "rejected", by="ann")
+        other = operators.open_requests(kit.writer().store)
+        assert other == []
+    with kit.transaction("u"):
+        known = signed_request(kit)
+        operators.decide_approval(kit.writer(), known.id, "approved", by="eve", private_key=private)
+        kit.charge("ann", 1)
+    assert (world(), damage(log)) == (["charge ann 1"], None)
+    kit.close()
+    with pytest.raises(UsageError, match="public key"):
+        make_kit(log, approval_keys={"eve": "zz"})

@@ -279,7 +279,7 @@ def _check_signatures(saga: Saga, known: ApprovalView) -> Generator[Op, Any, Non
     request = known.request
     if not request.signed:
         return
-    good, problem = valid_principals(saga.live.writer.store, known)
+    good, problem = valid_principals(saga.live.writer.store, known, saga.environment.approval_keys)
     if len(good) < request.quorum:
         why = f"{request.reason}: {len(good)} of {request.quorum} signed approvals are good ({problem})"
         yield from refuse(saga, request.tool, request.policy, why)

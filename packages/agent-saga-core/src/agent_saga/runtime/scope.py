@@ -21,7 +21,7 @@ from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.runtime.saga import Saga
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
     from contextvars import Token
     from types import TracebackType
 
@@ -44,10 +44,11 @@ class ScopeEnvironment:
         declarations: the kit's tools.
         policies: the kit's policies, before those of the transaction.
         approver: who answers `Ask`.
+        approval_keys: the public keys of each principal; None: those that the log registers.
         open_sagas: the scopes that are open now.
     """
 
-    __slots__ = ("approver", "declarations", "open_sagas", "policies", "writer")
+    __slots__ = ("approval_keys", "approver", "declarations", "open_sagas", "policies", "writer")
 
     def __init__(
         self,
@@ -56,7 +57,9 @@ class ScopeEnvironment:
         declarations: Declarations,
         policies: tuple[Policy, ...],
         approver: Callable[..., Any] | Literal["log"] | None,
+        approval_keys: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
+        self.approval_keys = approval_keys
         self.writer, self.declarations, self.policies, self.approver = writer, declarations, policies, approver
         self.open_sagas: set[int] = set()
 

@@ -8,6 +8,8 @@ from agent_saga.errors import UsageError
 from agent_saga.store.reader import load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from agent_saga.machine.gate import ApprovalView
     from agent_saga.store.port import LogStore
 
@@ -59,14 +61,34 @@ def sign(private_hex: str, data: bytes) -> str:
     return str(private.sign(data).hex())
 
 
-def valid_principals(store: LogStore, known: ApprovalView) -> tuple[set[str], str]:
-    """Return the principals whose approval is signed by the key registered for them, and what is wrong with others."""
+def pinned(keys: Mapping[str, str | Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the public keys that a kit was given, checked.
+
+    Raises:
+        UsageError: one is no Ed25519 public key in hex.
+    """
+    return {
+        name: tuple(map(check_public_key, [given] if isinstance(given, str) else given)) for name, given in keys.items()
+    }
+
+
+def valid_principals(
+    store: LogStore, known: ApprovalView, keys: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[set[str], str]:
+    """Return the principals whose approval is signed by a key of theirs, and what is wrong with the others.
+
+    Args:
+        store: the log.
+        known: the request.
+        keys: by principal; None: those that the log registers.
+    """
     good: set[str] = set()
     problem = "no signature"
     for word in known.decided:
         if word.decision != "approved":
             continue
-        reason = _flaw(store, known, word.by, word.signature)
+        theirs = registered(store, word.by) if keys is None else keys.get(word.by, ())
+        reason = _flaw(known, word.by, word.signature, theirs)
         if reason is None:
             good.add(word.by)
         else:
@@ -74,10 +96,9 @@ def valid_principals(store: LogStore, known: ApprovalView) -> tuple[set[str], st
     return good, problem
 
 
-def _flaw(store: LogStore, known: ApprovalView, by: str, signature: str | None) -> str | None:
+def _flaw(known: ApprovalView, by: str, signature: str | None, keys: Iterable[str]) -> str | None:
     if signature is None:
         return "not signed"
-    keys = registered(store, by)
     if not keys:
         return "no key is registered"
     data = message(known.id, known.request.digest, "approved", by)

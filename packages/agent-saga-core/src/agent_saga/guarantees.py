@@ -141,7 +141,7 @@ _IN_MEMORY: Final = NotClaimed(
 _UNSIGNED: Final = NotClaimed(
     id="NOT-SIGNED",
     text="That an unsigned approval was given by the one it names: it trusts the permissions of the log's file",
-    instead="ask for signed approvals (`Ask(signed=True)`) and register keys",
+    instead="ask for signed ones (`Ask(signed=True)`), and pin the keys in code: `AgentKit(approval_keys=...)`",
 )
 
 

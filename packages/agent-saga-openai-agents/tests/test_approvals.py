@@ -184,6 +184,7 @@ def test_a_state_that_is_resumed_without_a_word(kit, shop, maker, of_sub_agent):
     """A run that still waits when it is resumed leaves the saga suspended."""
     agent = maker.agent([charge], [CHARGE])
     if of_sub_agent:
+        agent.name, agent.model = "inner", Scripted(turns(CHARGE, ids="s"))
         agent = maker.agent([agent.as_tool("ask", "Ask.")], ("ask", {"input": "x"}))
     result, _ = ask(kit, agent, **POLICIES)
     for word, outcome in (("_", "suspended"), ("approve", "committed")):
@@ -329,6 +330,6 @@ def test_a_halted_saga_pauses_the_run(kit, shop, maker):
     operators.act(kit.writer(), "halt", "*", reason="stop", by="ann")
     result, saga = ask(kit, agent, policies=[Allows()])
     assert (len(result.interruptions), saga.report.outcome, shop.events) == (1, "suspended", [])
-    operators.lift(kit.writer(), "halt", "*", by="ann")
+    operators.lift(kit.writer(), "*", by="ann")
     _, saga = answer(kit, agent, result, "approve", policies=[Allows()])
     assert (saga.report.outcome, shop.events) == ("committed", [("charge", "a")])

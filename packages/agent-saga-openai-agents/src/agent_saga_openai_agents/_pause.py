@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from agent_saga import Saga, SagaSuspended
 
-_waiting: Final[weakref.WeakKeyDictionary[Saga, dict[str, str]]] = weakref.WeakKeyDictionary()
-"""Calls, by id, whose runs wait for a word, and their tools."""
+_waiting: Final[weakref.WeakKeyDictionary[Saga, set[str]]] = weakref.WeakKeyDictionary()
+"""The ids of calls for which runs wait."""
 _OURS: Final = "__agent_saga_asks__"
 
 
@@ -37,12 +37,13 @@ def ask_first(tool: FunctionTool, arguments: Callable[[dict[str, Any]], dict[str
 
     async def needs_approval(context: RunContextWrapper[Any], given: dict[str, Any], call_id: str) -> bool:
         asked = theirs if isinstance(theirs, bool) else await _ask(theirs, tool, context, given, call_id)
-        if current_saga() is None:
+        saga = current_saga()
+        if saga is None:
             return asked
         if not asked and spi.may_suspend(tool.name):
             asked = await _must_wait(tool.name, arguments, context, given, call_id)
         if asked:
-            _pauses(call_id, tool.name)
+            _note(saga, call_id)
         return asked
 
     setattr(needs_approval, _OURS, True)
@@ -68,21 +69,18 @@ async def _must_wait(name: str, arguments: Any, context: Any, given: dict[str, A
     return await spi.alook_ahead(name, named, adapter=NAME, call_id=call_id, scope=scope) is not None
 
 
-def _pauses(call_id: str, name: str) -> None:
-    saga = current_saga()
-    if saga is not None:
-        _waiting.setdefault(saga, {})[call_id] = name
-        spi.note_pause(call_id, f"{name} waits for an approval")
+def _note(saga: Saga, call_id: str) -> None:
+    _waiting.setdefault(saga, set()).add(call_id)
+    spi.note_pause(call_id, f"call {call_id} waits for an approval")
 
 
-def forget_rejected(context: RunContextWrapper[Any]) -> None:
-    """Let calls that were rejected pause the saga no longer: the framework answers the model, and never makes them."""
-    saga = current_saga()
-    calls = None if saga is None else _waiting.get(saga)
-    for call_id, name in list((calls or {}).items()):
-        if _runs.is_approved(context, name, call_id) is False:
-            spi.note_pause(call_id, None)
-            del calls[call_id]  # type: ignore[union-attr]  # there are calls
+def turn_begins(saga: Saga, completed: set[str], unfinished: set[str]) -> None:
+    """Note what a resumed run still waits for, until it is completed: approved and made, or rejected."""
+    for call_id in unfinished:
+        _note(saga, call_id)
+    for call_id in _waiting.get(saga, set()) & completed:
+        _waiting[saga].discard(call_id)
+        spi.note_pause(call_id, None)
 
 
 def pass_on(wait: SagaSuspended, context: Any, name: str, call_id: str | None) -> bool:

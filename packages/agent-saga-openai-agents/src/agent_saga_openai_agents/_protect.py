@@ -181,11 +181,12 @@ def _class_of(kind: type) -> type:
 
 
 def _turn_begins(tools: list[Tool], run_context: RunContextWrapper[Any], kit: AgentKit | None) -> None:
-    if current_saga() is None:
+    saga = current_saga()
+    if saga is None:
         return
     _check([tool for tool in tools if not isinstance(tool, FunctionTool)], kit)
-    _runs.turn_begins(run_context)
-    _pause.forget_rejected(run_context)
+    _pause.turn_begins(saga, *_runs.turn_begins(saga, run_context))
+    _runs.mark_trace(saga)
     for tool in tools:
         if isinstance(tool, FunctionTool):
             may_pause(tool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agents import RunContextWrapper
@@ -15,47 +15,63 @@ from agent_saga import current_saga, spi
 from agent_saga_openai_agents._info import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from agent_saga import Saga
 
 
 @dataclass(slots=True)
 class _Run:
+    """A run, as this task knows it.
+
+    Attributes:
+        scope: where its call ids are unique.
+        sagas: those that know what it brought along.
+    """
+
     context: weakref.ref[RunContextWrapper[Any]]
     scope: str
-    has_claimed: bool = False
+    sagas: weakref.WeakSet[Saga] = field(default_factory=weakref.WeakSet)
+    input_claimed: bool = False
 
 
 _run: ContextVar[_Run | None] = ContextVar("agent_saga_openai_agents_run", default=None)
 
 
-def turn_begins(context: RunContextWrapper[Any]) -> None:
-    """Note the run whose turn begins in this task, and claim the steps whose results a resumed one has."""
-    saga = current_saga()
-    if saga is None:
-        return
+def turn_begins(saga: Saga, context: RunContextWrapper[Any]) -> tuple[set[str], set[str]]:
+    """Note the run whose turn begins in this task; claims what a resumed one has the results of.
+
+    Returns:
+        The ids of its calls that are completed, and of those that a state has brought along unfinished.
+    """
     run = _run.get()
     if run is None or run.context() is not context:
-        _run.set(_Run(weakref.ref(context), f"run:{uuid.uuid4().hex}"))
-        # A RunState knows which calls are completed, also where the conversation itself is kept by the server.
-        records = getattr(context, "_tool_invocations", {})
-        _claim(call_id for call_id, record in records.items() if getattr(record, "completed", False))
-    trace = get_current_trace()
-    if trace is not None and hasattr(trace, "metadata"):
-        trace.metadata = {**(trace.metadata or {}), "saga_id": saga.id}
+        run = _Run(weakref.ref(context), f"run:{uuid.uuid4().hex}")
+        _run.set(run)
+    # Nothing public tells what a RunState has done; the tests see to it that this does.
+    records = getattr(context, "_tool_invocations", {})
+    completed = {call_id for call_id, record in records.items() if record.completed}
+    if saga in run.sagas:
+        return completed, set()
+    run.sagas.add(saga)
+    spi.claim(completed, adapter=NAME, scope="")
+    return completed, records.keys() - completed
 
 
 def input_is_known(context: RunContextWrapper[Any]) -> None:
     """Claim the steps whose results a run was begun with, by a session or by hand."""
     run = _run.get()
-    if run is None or run.has_claimed or current_saga() is None:
+    if run is None or run.input_claimed or current_saga() is None:
         return
-    run.has_claimed = True
+    run.input_claimed = True
     items = [item for item in context.turn_input if isinstance(item, dict)]
-    _claim(str(item.get("call_id")) for item in items if item.get("type") == "function_call_output")
+    ids = [str(item.get("call_id")) for item in items if item.get("type") == "function_call_output"]
+    spi.claim(ids, adapter=NAME, scope="")
 
 
-def _claim(call_ids: Iterator[str]) -> None:
-    spi.claim(call_ids, adapter=NAME, scope="")
+def mark_trace(saga: Saga) -> None:
+    """Put the saga's id on the trace of the run."""
+    trace = get_current_trace()
+    if trace is not None and hasattr(trace, "metadata"):
+        trace.metadata = {**(trace.metadata or {}), "saga_id": saga.id}
 
 
 def is_approved(context: Any, tool: str, call_id: str | None) -> bool | None:

@@ -1,6 +1,6 @@
 """Random programs of nested scopes, parallel branches, cancellations and failures, against a world that counts.
 
-Each effect that stands is named or kept; clean means that nothing stands; nothing is compensated twice; one effect a key.
+Each effect that stands is named or kept; clean means that nothing stands; nothing is undone twice; one effect a key.
 """
 
 import asyncio

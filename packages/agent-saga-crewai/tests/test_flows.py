@@ -13,6 +13,9 @@ from agent_saga.errors import UndeclaredTool
 from agent_saga_crewai import protect
 
 
+pytestmark = pytest.mark.slow  # The first flow imports a vector store, in ten seconds.
+
+
 class Elsewhere:
     """Feedback comes later, from somewhere else."""
 

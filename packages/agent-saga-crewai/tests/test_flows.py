@@ -12,7 +12,6 @@ from agent_saga import Ask, SagaSuspended, spi
 from agent_saga.errors import UndeclaredTool
 from agent_saga_crewai import protect
 
-
 pytestmark = pytest.mark.slow  # The first flow imports a vector store, in ten seconds.
 
 

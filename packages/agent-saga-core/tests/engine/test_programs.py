@@ -115,7 +115,7 @@ async def effect(thing):
 class Program:
     def __init__(self, kit):
         self.kit = kit
-        self.tools = {name: kit.wrap(effect, name=name, effect="compensable", **how) for name, how in TOOLS.items()}
+        self.tools = {name: kit.wrap(effect, name=f"{name} tool", effect="compensable", **how) for name, how in TOOLS.items()}
         self.tasks = []
         self.broken = []
 
@@ -190,7 +190,7 @@ def check(view, *, trouble):
         assert all(view.rolled_back(view.steps[int(step.step_id.rpartition(":")[2])]) for step in report.left)
     if not trouble:
         assert report.failed + report.conflicted + report.orphaned == ()
-        assert {step.tool for step in report.in_doubt} <= {"plain", "result", "sure"}
+        assert {step.tool for step in report.in_doubt} <= {"plain tool", "result tool", "sure tool"}
     for doubted in view.steps.values():
         if doubted.state is StepState.IN_DOUBT and doubted.outcome_n:
             later = [step for step in view.steps.values() if step.identity == doubted.identity and step is not doubted]

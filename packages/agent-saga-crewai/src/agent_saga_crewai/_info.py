@@ -10,7 +10,7 @@ NAME: Final = "crewai"
 
 INFO: Final = AdapterInfo(
     name=NAME,
-    framework="crewai>=1.15",
+    framework="crewai>=1.15.29",
     capabilities=(
         "crews, agents and flows",
         "native function calling and ReAct",

@@ -56,7 +56,7 @@ def subsets(steps_max: int = STEPS_MAX, *, depth: int = 2, failing_max: int | No
                 yield Job("subsets", Scenario(tuple(steps), "raise" if act == "ok" else "commit"), depth)
 
 
-def declarations(*, depth: int = 3) -> Iterator[Job]:
+def declarations(*, depth: int = 3, lates: tuple[int, ...] = LATE_AFTER) -> Iterator[Job]:
     """Every way to declare a tool x every act x every way its compensator behaves x every end; also after a step."""
     for decl, act, undo in product(DECLS, ACTS, UNDOS):
         if decl == "final" and undo != "ok":
@@ -64,7 +64,7 @@ def declarations(*, depth: int = 3) -> Iterator[Job]:
         for end in ENDS:
             if end in {"ask", "suspend"} and act != "ok":
                 continue
-            for late in LATE_AFTER if act.startswith("late") else (0,):
+            for late in lates if act.startswith("late") else (0,):
                 step = Step(decl, act, undo)
                 if not is_honest(step):
                     continue

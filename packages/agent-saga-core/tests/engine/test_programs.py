@@ -115,7 +115,9 @@ async def effect(thing):
 class Program:
     def __init__(self, kit):
         self.kit = kit
-        self.tools = {name: kit.wrap(effect, name=f"{name} tool", effect="compensable", **how) for name, how in TOOLS.items()}
+        self.tools = {
+            name: kit.wrap(effect, name=f"{name} tool", effect="compensable", **how) for name, how in TOOLS.items()
+        }
         self.tasks = []
         self.broken = []
 

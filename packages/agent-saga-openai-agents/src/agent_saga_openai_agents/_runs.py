@@ -6,7 +6,7 @@ import uuid
 import weakref
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agents import RunContextWrapper
 from agents.tracing import get_current_span, get_current_trace
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Run:
-    """A run, as this task knows it.
+    """A run.
 
     Attributes:
         scope: where its call ids are unique.
         sagas: those that know what it brought along.
     """
 
-    context: weakref.ref[RunContextWrapper[Any]]
-    scope: str
+    scope: str = field(default_factory=lambda: f"run:{uuid.uuid4().hex}")
     sagas: weakref.WeakSet[Saga] = field(default_factory=weakref.WeakSet)
     input_claimed: bool = False
 
 
+_runs: Final[weakref.WeakKeyDictionary[RunContextWrapper[Any], _Run]] = weakref.WeakKeyDictionary()
 _run: ContextVar[_Run | None] = ContextVar("agent_saga_openai_agents_run", default=None)
+"""The run for the calls of a turn, whose own contexts do not tell; the framework makes tasks of some turns."""
 
 
 def turn_begins(saga: Saga, context: RunContextWrapper[Any]) -> tuple[set[str], set[str]]:
@@ -42,10 +43,8 @@ def turn_begins(saga: Saga, context: RunContextWrapper[Any]) -> tuple[set[str], 
     Returns:
         The ids of its calls that are completed, and of those that a state has brought along unfinished.
     """
-    run = _run.get()
-    if run is None or run.context() is not context:
-        run = _Run(weakref.ref(context), f"run:{uuid.uuid4().hex}")
-        _run.set(run)
+    run = _runs.setdefault(context, _Run())
+    _run.set(run)
     # Nothing public tells what a RunState has done; the tests see to it that this does.
     records = getattr(context, "_tool_invocations", {})
     completed = {call_id for call_id, record in records.items() if record.completed}
@@ -58,7 +57,7 @@ def turn_begins(saga: Saga, context: RunContextWrapper[Any]) -> tuple[set[str], 
 
 def input_is_known(context: RunContextWrapper[Any]) -> None:
     """Claim the steps whose results a run was begun with, by a session or by hand."""
-    run = _run.get()
+    run = _runs.get(context)
     if run is None or run.input_claimed or current_saga() is None:
         return
     run.input_claimed = True

@@ -94,15 +94,18 @@ def is_in_doubt(error: BaseException) -> bool:
 
     Timeouts, cancellation, `KeyboardInterrupt`, `SystemExit`, connections lost after sending, HTTP 5xx, 408 and
     409-in-flight are in doubt; a connection refused before sending and all other exceptions mean that nothing
-    happened. A group is in doubt when one of its members is, and so is what was raised `from` such an exception.
+    happened. A group is in doubt when one of its members is, and so is what was raised from such an exception, or while
+    one was handled.
     """
     for known in _causes(error):
         if isinstance(known, BaseExceptionGroup):
             return any(is_in_doubt(member) for member in known.exceptions)
         reasons = list(_reasons(known))
         names = {name for reason in reasons for name in _names(reason)}
-        if names & NOT_SENT_NAMES or any(isinstance(reason, _NOT_SENT_TYPES) for reason in reasons):
-            return False
+        if names & NOT_SENT_NAMES:
+            return False  # What its library wraps (a timeout of the connect, say) is explained by it.
+        if any(isinstance(reason, _NOT_SENT_TYPES) for reason in reasons):
+            continue
         if any(isinstance(reason, _IN_DOUBT_TYPES) for reason in reasons) or names & IN_DOUBT_NAMES:
             return True
         if not isinstance(known, Exception) or _in_doubt_status(known):
@@ -111,13 +114,13 @@ def is_in_doubt(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, and those that it was explicitly raised from."""
+    """Yield an exception, and those that it was raised from, or while they were handled."""
     known: BaseException | None = error
     for _ in range(_CHAIN_MAX):
         if known is None:
             return
         yield known
-        known = known.__cause__
+        known = known.__cause__ or (None if known.__suppress_context__ else known.__context__)
 
 
 def _names(error: BaseException) -> Iterator[str]:

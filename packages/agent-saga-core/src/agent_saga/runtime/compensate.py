@@ -197,6 +197,8 @@ def _run(live: LiveSaga, step: StepView, operation: Invoke) -> Generator[Op, Any
         return {"state": state, "reason": f"{type(error).__name__}: {error}"}
     if type(result) in {types.GeneratorType, types.AsyncGeneratorType}:
         return {"state": "failed", "reason": "it returned a generator, which nobody has run"}
+    if callable(getattr(result, "add_done_callback", None)):
+        return {"state": "in_doubt", "reason": "it returned a future, whose end nobody has waited for"}
     return {"state": "already_done" if result is ALREADY_DONE else "compensated"}
 
 

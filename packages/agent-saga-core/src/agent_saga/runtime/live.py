@@ -331,7 +331,7 @@ class LiveSaga:
         if not self.is_owned_here:
             raise ForeignSaga(
                 f"saga {self.id!r} belongs to process {self.pid}; {tool!r} did not run in process {os.getpid()}. "
-                "Open a saga of its own in the worker, or call the tool in the owner"
+                "Open a saga of its own in the worker (`independent=True`), or call the tool in the owner"
             )
 
     def running(self, scope: int) -> list[Flight]:

@@ -154,7 +154,12 @@ class Saga:
 
         Args:
             reason: recorded as the cause.
+
+        Raises:
+            UsageError: the saga has committed before, and its calls are only replayed.
         """
+        if self.live.committed_key:
+            raise UsageError(f"saga {self.id!r} (key {self.live.view.key!r}) has committed and cannot be rolled back")
         with self.live.lock:
             self.rollback_reason = reason
             self.live.closing.add(self.scope)

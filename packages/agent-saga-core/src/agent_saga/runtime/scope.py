@@ -12,6 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from agent_saga.errors import UsageError
+from agent_saga.machine.states import SagaState
 from agent_saga.model import records as r
 from agent_saga.runtime import ending
 from agent_saga.runtime.current import current_saga_var
@@ -132,6 +133,8 @@ class Transaction:
     def _opened(self) -> Generator[Op, Any, Saga]:
         environment = self._environment
         outer = current_saga_var.get()
+        if outer is not None and outer.live.view.state is SagaState.ABANDONED:
+            outer = None  # A scope that was lost stays in its context; what comes after it is no part of it.
         if outer is not None and not self._independent:
             return self._nested(outer)
         live = yield from open_saga(environment.writer(), self._opening)

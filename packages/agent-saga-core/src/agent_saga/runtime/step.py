@@ -17,7 +17,7 @@ from agent_saga.model import records as r
 from agent_saga.model.effects import Effect
 from agent_saga.model.ids import step_id
 from agent_saga.model.requirements import Within
-from agent_saga.model.values import Encoded, encode
+from agent_saga.model.values import Encoded, decode, encode
 from agent_saga.runtime import admission, approval, late
 from agent_saga.runtime.admission import Overtaken
 from agent_saga.runtime.clock import clock
@@ -280,10 +280,24 @@ def _bring_along(live: LiveSaga, no: int, passed: Passed) -> Ticket | None:
 
 def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
     def bind(result: Any) -> BoundCall | None:
-        bound = bind_compensation(call.declaration.compensate, CallView(call.kwargs, result, key))
+        bound = bind_compensation(call.declaration.compensate, CallView(_as_called(call), result, key))
         return None if bound is None else hide(call.declaration, call.kwargs, bound)
 
     return bind
+
+
+def _as_called(call: ToolCall) -> dict[str, Any]:
+    """Return the arguments as they were when the call began: the tool may have changed them since."""
+    encoded = call.encoded or {}
+    kwargs = dict(call.kwargs)
+    for name, value in kwargs.items():
+        known = encoded.get(name)
+        if type(value) in _CHANGEABLE and known is not None and known.exact:
+            kwargs[name] = decode(known.text)
+    return kwargs
+
+
+_CHANGEABLE = (dict, list, set, bytearray, tuple)
 
 
 def _not_started(saga: Saga, flight: Flight, error: BaseException, ticket: Ticket | None, passed: Passed) -> None:

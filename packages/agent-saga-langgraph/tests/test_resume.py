@@ -7,17 +7,20 @@ import subprocess
 import sys
 from inspect import signature
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware, ToolRetryMiddleware
-from langchain_core.tools import tool
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 from scripted import Scripted, answers, ask, thread, turns, waiting
 from shop import charge, look, new, refund
 
+from agent_saga import SagaSuspended
 from agent_saga_langgraph import SagaMiddleware
 
 HERE = Path(__file__).parent
@@ -61,6 +64,56 @@ def test_a_paused_saga_is_suspended_and_resumed(kit, shop, make):
     with kit.transaction("buy", key="order-1") as saga:
         graph.invoke(Command(resume="yes"), thread())
     assert (saga.report.outcome, len(saga.report.kept), shop.count("charge")) == ("committed", 3, 2)
+
+
+def test_a_command_is_answered_again_from_the_log(kit, shop, make):
+    """A sibling that returned a `Command` is answered with it in a later scope, rebuilt from the log."""
+
+    @tool
+    def move(thing: str, tool_call_id: Annotated[str, InjectedToolCallId]):
+        """Change the graph's state."""
+        new("move", thing)
+        return Command(update={"messages": [ToolMessage("moved", tool_call_id=tool_call_id)]})
+
+    kit.declare("move", effect="compensable", compensate=refund.bind(thing="kwargs.thing"))
+    graph = make([move, approve], [("move", {"thing": "a"}), ("approve", {"thing": "b"})])
+    with kit.transaction("buy", key="order-1"):
+        graph.invoke(ask(), thread())
+    with kit.transaction("buy", key="order-1") as saga:
+        result = graph.invoke(Command(resume="yes"), thread())
+    assert answers(result) == [("success", "moved"), ("success", '{"id": "b"}')]
+    assert (saga.report.outcome, shop.events) == ("committed", [("move", "a"), ("approve", "b")])
+
+
+@pytest.mark.parametrize("as_command", [False, True])
+def test_a_recorded_message_answers_another_call(kit, shop, runner, as_command):
+    """A run that begins anew in a resumed saga, with ids of its own, gets recorded messages under its own ids."""
+
+    @tool
+    def move(thing: str, tool_call_id: Annotated[str, InjectedToolCallId]):
+        """Answer with a message of the tool's own making."""
+        new("move", thing)
+        message = ToolMessage("moved", tool_call_id=tool_call_id)
+        return Command(update={"messages": [message]}) if as_command else message
+
+    kit.declare("move", effect="compensable", compensate=refund.bind(thing="kwargs.thing"))
+    with pytest.raises(SagaSuspended), kit.transaction("buy", key="order-1"):
+        runner.agent([move], ("move", {"thing": "a"})).invoke(ask())
+        raise SagaSuspended("later")
+    again = Scripted(turns=[[("move", {"thing": "a"}, "another")]])
+    with kit.transaction("buy", key="order-1"):
+        messages = runner.agent([move], model=again).invoke(ask())["messages"]
+    (message,) = [one for one in messages if isinstance(one, ToolMessage)]
+    assert (message.tool_call_id, message.content, shop.count("move")) == ("another", "moved", 1)
+
+
+def test_a_pause_without_a_checkpointer(kit, shop, runner):
+    """A pause suspends the saga also where no checkpoint was made: it is no failure of the tool."""
+    kit.declare("approve", **BACK)
+    agent = runner.agent([charge, approve], ("charge", {"thing": "a"}), ("approve", {"thing": "b"}))
+    with kit.transaction("buy", key="order-1") as saga:
+        assert waiting(agent.invoke(ask()))
+    assert (saga.report.outcome, shop.standing) == ("suspended", ["a"])
 
 
 def test_an_answer_that_fails_rolls_back_what_was_done_before(kit, shop, make):

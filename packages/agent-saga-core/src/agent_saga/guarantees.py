@@ -51,6 +51,7 @@ FAULT_MODEL: Final = (
 _DEMO: Final = "packages/agent-saga-core/tests/demo/test_promises.py"
 _MATRIX: Final = "packages/agent-saga-core/tests/crash/test_matrix.py"
 _RACES: Final = "packages/agent-saga-core/tests/crash/test_races.py"
+_RETRIES: Final = "packages/agent-saga-core/tests/engine/test_retries.py"
 _DOCTORED: Final = "packages/agent-saga-core/tests/store/test_doctored.py"
 
 CLAIMS: Final = (
@@ -62,7 +63,7 @@ CLAIMS: Final = (
     ),
     Claim(
         id="PROMISE-2",
-        text="When a saga has ended, each effect is in one bucket of its report; `clean` is false while one stands",
+        text="When a saga has ended, each effect known to it is in one bucket; `clean` is false while one stands",
         tests=(f"{_DEMO}::test_each_effect_is_in_one_bucket",),
     ),
     Claim(
@@ -92,6 +93,11 @@ CLAIMS: Final = (
         id="PROMISE-7",
         text="Reading a log runs no code that the log names",
         tests=(f"{_DEMO}::test_reading_a_log_loads_no_code",),
+    ),
+    Claim(
+        id="PROMISE-8",
+        text="A retry of a call in doubt is no new call: that one is settled first, or runs again under the same key",
+        tests=(f"{_RETRIES}::test_a_retry_of_what_did_not_land_runs_under_the_same_key",),
     ),
 )
 
@@ -130,6 +136,11 @@ NOT_CLAIMED: Final = (
         id="NOT-7",
         text="Protection from whoever controls the process, or may write the log's file",
         instead="give agents a user account of their own",
+    ),
+    NotClaimed(
+        id="NOT-8",
+        text="Anything about calls outside of a saga, also when a thread pool has lost it (a warning says so once)",
+        instead="`saga.bind(fn)`, `saga.attach()`, or `requires_saga=True`",
     ),
 )
 

@@ -26,6 +26,7 @@ from agent_saga.testing.sim.tools import Refused, Tools
 from agent_saga.testing.sim.world import TRAVEL_S
 
 if TYPE_CHECKING:
+    from agent_saga.machine.row import Row
     from agent_saga.runtime.recover import Recovered
     from agent_saga.testing.sim.script import Scenario
 
@@ -265,6 +266,8 @@ def _may_be_retried(saga_id: str, stage: Stage) -> bool:
 
 def _sweep_again(stage: Stage, process: Process) -> None:
     """Recovery once more changes nothing: there is nothing left to do now."""
+    if any(_is_due(chain.row, stage.clock.now_ns) for chain in stage.disk.image.chains.values()):
+        _sweep(stage, process)  # A backoff ended while recovery waited for something else.
     image, world = stage.disk.image, stage.world.digest
     if not image.chains or all(chain.row.sealed for chain in image.chains.values()):
         return
@@ -298,6 +301,10 @@ def _outlive_suspension(stage: Stage, process: Process) -> None:
         if state != "rolled_back":
             raise stage.judge.broken("INV-27", f"the suspension of {chain.current.saga_id} is over, and it is {state}")
     _sweep_later(stage, process)
+
+
+def _is_due(row: Row, now_ns: int) -> bool:
+    return row.work > row.human and (row.due_at is None or row.due_at <= now_ns)
 
 
 def _difference(before: int, after: int, stage: Stage) -> str:

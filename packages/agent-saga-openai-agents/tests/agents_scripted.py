@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 
+import pytest
 from agents import Agent, Model, ModelResponse, Runner, Usage
 from openai.types.responses import (
     Response,
@@ -100,6 +101,24 @@ def run_sync(agent, given="go", **options):
         loop.run_until_complete(loop.shutdown_default_executor())
         asyncio.set_event_loop(None)
         loop.close()
+
+
+async def stream(agent, given="go", **options):
+    """Run an agent through the streaming interface, to the end of the stream."""
+    result = Runner.run_streamed(agent, given, **options)
+    async for _ in result.stream_events():
+        pass
+    return result
+
+
+def run(way, agent, given="go", **options):
+    """Run an agent in one of the `WAYS`."""
+    if way == "sync":
+        return run_sync(agent, given, **options)
+    return asyncio.run((stream if way == "stream" else Runner.run)(agent, given, **options))
+
+
+WAYS = pytest.mark.parametrize("way", ["sync", "async", "stream"])
 
 
 class Maker:

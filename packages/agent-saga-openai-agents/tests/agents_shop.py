@@ -5,7 +5,7 @@ import threading
 
 from agents import function_tool
 
-from agent_saga import Landed, NotLanded, compensator
+from agent_saga import Landed, NotLanded, Refuse, compensator
 
 _open = []
 
@@ -118,3 +118,20 @@ def probed(thing: str) -> dict:
 def look(thing: str) -> str:
     """Look at a thing."""
     return f"{thing}: fine"
+
+
+def raising(name, error, **ways):
+    """A tool that raises before anything has happened; by default the run fails with it."""
+
+    def body(thing: str) -> dict:
+        """Fail."""
+        raise error
+
+    return function_tool(body, name_override=name, **{"failure_error_function": None, **ways})
+
+
+class NoBigOnes:
+    """A policy that refuses."""
+
+    def decide(self, call, saga):
+        return Refuse("too big")

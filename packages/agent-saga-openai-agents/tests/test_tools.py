@@ -17,10 +17,10 @@ from agents import (
 )
 from agents.tool_context import ToolContext
 from agents_scripted import Scripted, answers, run_sync, turns
-from agents_shop import BACK, acharge, charge, here, look, new, refund
+from agents_shop import BACK, NoBigOnes, acharge, charge, here, look, new, refund
 from pydantic import BaseModel
 
-from agent_saga import AgentKit, Refuse, SagaRolledBack, current_step
+from agent_saga import AgentKit, SagaRolledBack, current_step
 from agent_saga.errors import DeclarationError, UndeclaredTool, UsageError
 from agent_saga_openai_agents import protect
 
@@ -360,11 +360,6 @@ def test_a_tool_that_requires_a_saga(kit, shop):
     agent = Agent(name="a", model=Scripted(turns(("charge", {"thing": "x"}))), tools=protect([charge], kit))
     text = answers(run_sync(agent))[0]
     assert ("must run inside a saga" in text, shop.events) == (True, [])
-
-
-class NoBigOnes:
-    def decide(self, call, saga):
-        return Refuse("too big")
 
 
 @pytest.mark.parametrize("raises", [True, False])

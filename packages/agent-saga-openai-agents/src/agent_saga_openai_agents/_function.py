@@ -64,8 +64,9 @@ def guarded_function(tool: FunctionTool, kit: AgentKit | None) -> GuardedFunctio
     key_param = spi.adopt_parameters(tool.name, [p.name for p in own], kit)
     step = Step(name=tool.name, kit=kit, key_param=key_param)
     shown = _shown(own, key_param)
+    is_plain = all(p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY} for p in own)
     signatures = {"given": inspect.Signature(shown), "signature": inspect.Signature(own)}
-    plan = _Plan(fn=fn, step=step, takes_context=takes_context, **signatures)
+    plan = _Plan(fn=fn, step=step, takes_context=takes_context, is_plain=is_plain, **signatures)
     guard = _aguard(plan) if inspect.iscoroutinefunction(fn) else _guard(plan)
     context = inspect.Parameter(_CONTEXT, inspect.Parameter.POSITIONAL_ONLY)
     guard.__signature__ = inspect.Signature([context, *shown])  # type: ignore[attr-defined]
@@ -101,6 +102,7 @@ class _Plan:
     Attributes:
         given: the parameters that the framework gives arguments for.
         signature: the function's own, without the context.
+        is_plain: all of them can be given by name.
     """
 
     fn: Callable[..., Any]
@@ -108,16 +110,21 @@ class _Plan:
     given: inspect.Signature
     signature: inspect.Signature
     takes_context: bool
+    is_plain: bool
 
     def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self.is_plain:
+            return self.step.without_key(dict(zip(self.given.parameters, args, strict=False)) | kwargs)
         return self.step.without_key(self.given.bind_partial(*args, **kwargs).arguments)
 
     def call(self, context: Any, effective: dict[str, Any]) -> Any:
+        lead = (context,) if self.takes_context else ()
+        if self.is_plain:
+            return self.fn(*lead, **effective)
         known = {name: value for name, value in effective.items() if name in self.signature.parameters}
         # A function that the kit wraps hides its key, and takes it.
         hidden = {name: value for name, value in effective.items() if name not in known}
         bound = inspect.BoundArguments(self.signature, known)
-        lead = (context,) if self.takes_context else ()
         return self.fn(*lead, *bound.args, **bound.kwargs, **hidden)
 
 

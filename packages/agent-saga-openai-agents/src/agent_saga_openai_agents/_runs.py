@@ -77,9 +77,9 @@ def is_approved(context: Any, tool: str, call_id: str | None) -> bool | None:
     """Tell what a person said about a call through the framework; None: nothing."""
     if call_id is None or not isinstance(context, RunContextWrapper):
         return None
-    names = dict.fromkeys((getattr(context, "qualified_tool_name", tool), tool))
-    words = [context.is_tool_approved(name, call_id) for name in names]
-    return next((word for word in words if word is not None), None)
+    word = context.is_tool_approved(tool, call_id)
+    qualified = getattr(context, "qualified_tool_name", tool) if word is None else tool
+    return context.is_tool_approved(qualified, call_id) if qualified != tool else word
 
 
 def scope_of(context: Any, tool: str, call_id: str | None) -> str | None:

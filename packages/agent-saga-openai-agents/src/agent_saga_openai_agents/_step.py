@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_saga import SagaSuspended, spi
+from agent_saga import SagaSuspended, current_saga, spi
 from agent_saga.errors import (
     AlreadyCommitted,
     GateRefused,
@@ -75,6 +75,8 @@ class Step:
                 return self._refusal(error, context)
 
     def _facts(self, context: Any) -> dict[str, Any]:
+        if current_saga() is None:
+            return {"adapter": NAME, "kit": self.kit}
         call_id = _call_id(context)
         return {
             "adapter": NAME,

@@ -231,6 +231,19 @@ def test_a_question_of_a_sub_agent(kit, shop, maker):
     assert (answers(done), saga.report.outcome, shop.events) == (["done"], "committed", [("charge", "a")])
 
 
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_a_question_about_a_sub_agent(kit, shop, maker, word):
+    """An agent that is a tool, and needs an approval itself, pauses the saga too."""
+    inner = Agent(name="inner", tools=[charge], model=Scripted(turns(CHARGE, ids="s")))
+    tool = inner.as_tool("ask", "Ask.", needs_approval=True)
+    agent = maker.agent([tool], ("ask", {"input": "x"}))
+    assert tool.needs_approval is True
+    result, saga = ask(kit, agent)
+    assert ([item.name for item in result.interruptions], saga.report.outcome) == (["ask"], "suspended")
+    _, saga = answer(kit, agent, result, word)
+    assert (saga.report.outcome, shop.count("charge")) == ("committed", word == "approve")
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 def test_what_was_done_before_the_pause_is_not_done_again(kit, shop, maker, streamed):
     """A resumed run, in a resumed saga, goes on behind its finished calls, and commits with them."""

@@ -27,13 +27,15 @@ INFO: Final = AdapterInfo(
     gaps=(
         "hosted tools (web and file search, code interpreter, image generation) run at OpenAI: no step, no rollback",
         "hosted MCP, computer, shell, apply_patch and custom tools cannot be guarded: only as read_only do they run",
+        "a run that pauses for one of those does not suspend the saga: raise SagaSuspended in the scope",
         "an agent used as a tool is no step: when its own run fails, only its tools' failures count",
         "tools that are protected in a list, and not with their agent, cannot pause the run: SagaSuspended leaves it",
         "where a policy may ask, a call whose arguments are no JSON object pauses the run too (the framework's rule)",
         "approve(always_approve=True) answers every later question about that tool in that run",
-        "an async tool that ignores its cancellation has no late outcome; give it a probe",
+        "a call that was approved is known by its id: an equal one with that id in another run is taken for the same",
+        "an async tool that ignores its cancellation, and a sync one with a typed output, have no late outcome",
         "a session keeps what a rolled back saga did: tell the model before you go on with it",
-        "own threads, and runs that go on when their scope has ended, are outside of the saga",
+        "own threads, and runs that begin before their scope or go on after it, are outside of the saga",
         "realtime and voice agents are not protected",
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import weakref
@@ -48,6 +49,15 @@ def ask_first(tool: FunctionTool, arguments: Callable[[dict[str, Any]], dict[str
 
     setattr(needs_approval, _OURS, True)
     tool.needs_approval = needs_approval
+
+
+def pausing(tool: FunctionTool) -> FunctionTool:
+    """Return a tool that is no step as one whose approvals are known to pause the saga with the run."""
+    if tool.needs_approval is False or hasattr(tool.needs_approval, _OURS):
+        return tool
+    tool = copy.copy(tool)
+    ask_first(tool, dict)
+    return tool
 
 
 async def _ask(theirs: Any, tool: FunctionTool, context: Any, given: dict[str, Any], call_id: str) -> bool:

@@ -95,7 +95,9 @@ def _protect_all(tools: list[Any], kit: AgentKit | None) -> None:
 
 
 def _guarded(tool: Any, kit: AgentKit | None) -> Any:
-    return guarded(tool, kit) if isinstance(tool, FunctionTool) and _agent_of(tool) is None else tool
+    if not isinstance(tool, FunctionTool):
+        return tool
+    return guarded(tool, kit) if _agent_of(tool) is None else _pause.pausing(tool)
 
 
 def _agent_of(tool: Any) -> Any:

@@ -84,6 +84,13 @@ def modes(*, depth: int = 2, ends: tuple[str, ...] = ("commit", "raise")) -> Ite
                 yield Job("modes", Scenario((_OK, Step(decl), Step("keyed", act)), end, mode, late=late), depth)
 
 
+def lates(*, depth: int = 2) -> Iterator[Job]:
+    """An answer that comes at each moment of a rollback of up to four steps x what it says x the declaration."""
+    for count, decl, act, late in product(range(2, SMALL + 1), ("keyed", "absent"), ("late+", "late-"), range(14)):
+        steps = (*(_OK for _ in range(count - 1)), Step(decl, act))
+        yield Job("lates", Scenario(steps, late=late), depth)
+
+
 def faults(*, depth: int = 2) -> Iterator[Job]:
     """Each commit of the program failed, its fate (lost or kept) unknown to it; or held up by another's lock."""
     shapes: tuple[Scenario, ...] = (

@@ -62,7 +62,7 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
     ),
     "INV-12": (
         4,
-        "Recovery ends every saga without a living owner; what is left can only be settled by a human or fails.",
+        "Recovery ends every saga without a living owner; what is left was tried, and fails or needs a human.",
     ),
     "INV-13": (4, "Running recovery again changes neither the log nor the world."),
     "INV-14": (2, "Within one pass, compensations start in reverse order of the intents they offset."),
@@ -92,6 +92,7 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
     ),
     "INV-27": (4, "A suspended saga is left alone until its time to live is over, and is rolled back then."),
     "INV-28": (2, "A resumed program is given what stands: no effect happens twice, and nothing is left unclaimed."),
+    "INV-29": (2, "A call that still runs in a process is not compensated by that process."),
 }
 """Id -> the promise of DESIGN 2 that it is a part of, and what it says."""
 
@@ -221,6 +222,9 @@ class Judge:
             )
         if _done(facts, attempts[-1].generation):
             raise self.broken("INV-05", f"the compensation of {item} runs again after its success was durable")
+        running = self.stage.process.pending if self.stage.process is not None else []
+        if any(call.item == item for call in running):
+            raise self.broken("INV-29", f"the compensation of {item} starts while its call still runs here")
         unsafe = spec.decl not in _SAFE_ALWAYS and not (key and key in world.keys)
         if unsafe and not world.standing(item):
             raise self.broken("INV-06", f"the compensation of {item} ({spec.decl}) runs and no effect of it stands")
@@ -271,6 +275,9 @@ class Judge:
         late = any(type(body) is r.LateOutcome and body.n > ended for body in bodies)
         if late or (chain is not None and chain.current.amendments):
             return  # A late answer came between the end and the word to the caller: it is an amendment.
+        for step in report.failed:
+            if not step.attempts:
+                raise self.broken("INV-12", f"{step.step_id} is left standing, and its compensation was never tried")
         if report.outcome == "committed":
             self._check_commit(bodies, report)
         found = self._read(live.id)
@@ -393,7 +400,10 @@ class Judge:
             raise self.broken("INV-17", f"{item} succeeded in a saga that committed, and is compensated")
         if (bucket == "compensated" and stands) or (bucket == "kept" and not stands):
             raise self.broken("INV-03", f"{item} is {bucket}, and {'stands' if stands else 'does not stand'}")
-        if bucket in {"in_doubt", "failed", "conflicted", "orphaned"} and not _may_stay(spec.decl, spec.undo, facts):
+        if bucket == "compensated" and spec.decl in {"look", "keylook"} and step.verified is not True:
+            raise self.broken("INV-04", f"{item} ({spec}) is compensated, and nobody read it back")
+        left = bucket in {"in_doubt", "failed", "conflicted", "orphaned"}
+        if left and not _may_stay(spec.decl, spec.undo, facts, stands=stands):
             raise self.broken("INV-12", f"{item} ({spec}) is left {bucket}, and recovery could have settled it")
 
     def _check_keys(self, image: Image, chain: Chain) -> None:
@@ -497,14 +507,15 @@ def _says_absent(fact: r.AnyRecord) -> bool:
             return False
 
 
-def _may_stay(decl: str, undo: str, facts: tuple[r.AnyRecord, ...]) -> bool:
+def _may_stay(decl: str, undo: str, facts: tuple[r.AnyRecord, ...], *, stands: bool) -> bool:
     """Tell whether a work item may be left, by what its tool declares and what its compensator does."""
     if decl in {"final", "blind"} or undo in {"fail", "conflict"}:
         return True
     attempted = any(type(fact) is r.CompensationIntent for fact in facts)
     if not attempted:  # In doubt: nobody can tell without a probe, and nobody may guess.
         return decl not in {"probe", "travel", "absent", "slow"} and not any(_landed(fact) for fact in facts)
-    return decl in {"plain", "look"}  # An attempt without an outcome, and no safe way to repeat it.
+    # An attempt without an outcome, and no safe way to repeat it; a look would have told that it worked.
+    return decl == "plain" or (decl == "look" and stands)
 
 
 def _landed(fact: r.AnyRecord) -> bool:

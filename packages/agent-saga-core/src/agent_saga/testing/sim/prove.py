@@ -210,6 +210,7 @@ def ci(*, cores: int | None = None, seed: int = 0) -> Proof:
         proof,
         chain(
             families.faults(),
+            families.lates(depth=1),
             families.modes(ends=("commit",)),
             families.declarations(depth=2, lates=(0, 2, 99)),
             families.subsets(CI_STEPS, failing_max=1),
@@ -221,6 +222,7 @@ def ci(*, cores: int | None = None, seed: int = 0) -> Proof:
     proof.bound += [
         "each declaration x act x compensator's behaviour x end, alone and after a step; 2 deaths deep",
         "each way a program takes an error x declaration x act; 2 deaths deep",
+        "an answer that comes after each of 14 operations of a rollback of 2 to 4 steps; 1 death",
         "each of the first 14 commits failed, lost or kept, or held up by a lock; 2 deaths deep",
         "sagas of 1 to 4 steps x failing step x up to 1 failing compensation; 2 deaths deep; 5 and 6 steps: 1 death",
     ]
@@ -257,6 +259,7 @@ def long(*, minutes: float | None, seed: int, cores: int | None = None, say: Cal
     say(f"schedules: {sum(s.runs for s in proof.schedules.values()):,} in {time.monotonic() - started:.0f} s")
     for name, jobs in (
         ("faults", families.faults()),
+        ("lates", families.lates()),
         ("modes", families.modes()),
         ("declarations", families.declarations()),
         ("subsets", families.subsets()),

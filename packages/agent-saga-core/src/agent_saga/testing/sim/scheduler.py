@@ -176,12 +176,20 @@ class Run:
 class Move:
     """Something that may happen between two operations, at most `times`."""
 
-    def __init__(self, stage: Stage, name: str, act: Callable[[], None], *, times: int = 1) -> None:
-        self._stage, self._name, self._act, self._left = stage, name, act, times
+    def __init__(
+        self,
+        stage: Stage,
+        name: str,
+        act: Callable[[], None],
+        *,
+        times: int = 1,
+        when: Callable[[], object] = lambda: True,
+    ) -> None:
+        self._stage, self._name, self._act, self._left, self._when = stage, name, act, times, when
 
     def possible(self) -> bool:
         """Tell whether it may happen."""
-        return self._left > 0
+        return self._left > 0 and bool(self._when())
 
     def happen(self) -> None:
         """Do it."""

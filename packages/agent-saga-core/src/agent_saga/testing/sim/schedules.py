@@ -171,10 +171,23 @@ def _paused_owner(after: int) -> Callable[[Run, Stage, tuple[Scenario, ...]], No
     return setup
 
 
+def _answered_late(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    owner = _recoverers(run, stage, scenarios[0], after=4)
+    run.moves.append(Move(stage, "the clocks jump past the leases", lambda: jump(stage), times=2))
+    answer = Move(stage, "the late answer comes", lambda: _answer(stage, owner), when=lambda: owner.pending)
+    run.moves.append(answer)
+
+
+def _answer(stage: Stage, owner: Process) -> None:
+    stage.process, stage.clock.stream = owner, owner.ordinal
+    owner.deliver(all_of_them=True)
+
+
 _EIGHT_BACK: Final = "keyed:ok:ok,keyed:fail:ok/commit/plain"
 _EIGHT_KEPT: Final = "keyed:ok:ok,keyed:ok:ok/commit/key"
 _FOUR: Final = "keyed:ok:ok/commit/plain"
 _GUESSED: Final = "keyed:ok:ok,absent:ok:ok/raise/plain"
+_LATE: Final = "keyed:ok:ok,keyed:late+:ok/commit/plain"
 _OWNED: Final = "keyed:ok:ok,probe:ok:ok/raise/plain"
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -192,6 +205,7 @@ FAMILIES: Final[dict[str, Family]] = {
             Family(f"paused-owner-{after}", (_OWNED,), _paused_owner(after), depth=DEPTH, lease=True)
             for after in (1, 3, 5, 7)
         ),
+        Family("paused-owner-late", (_LATE,), _answered_late, depth=DEPTH, lease=True),
         Family("paused-owner-absent", (_GUESSED,), _paused_owner(3), depth=DEPTH, lease=True),
     )
 }

@@ -15,6 +15,7 @@ from agent_saga.machine import fold, plan, report, row, states
 from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.runtime import admission, compensate, ending, gate, late, live, recover, rollback, settle, step
+from agent_saga.runtime.clock import clock
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.registry import function_for
 from agent_saga.runtime.writer import Writer
@@ -260,6 +261,63 @@ def _takes_suspended() -> contextlib.AbstractContextManager[None]:
     return put(recover, verdict_on=mutant)
 
 
+def _refused_is_written() -> contextlib.AbstractContextManager[None]:
+    in_chain = late._in_chain  # noqa: SLF001
+
+    def mutant(*args: Any) -> bool:
+        in_chain(*args)
+        return True
+
+    return put(late, _in_chain=mutant)
+
+
+class _Nowhen:
+    """A clock that finds every owner dead since the beginning."""
+
+    @staticmethod
+    def time_ns() -> int:
+        return 0
+
+    @staticmethod
+    def monotonic() -> float:
+        return clock().monotonic()
+
+
+def _walks_to_the_end() -> contextlib.AbstractContextManager[None]:
+    order = plan.rollback_order
+
+    def mutant(live_saga: Any, scope: int, budget: Any) -> Generator[Any, Any, None]:
+        seen = -1
+        while seen != live_saga.landings:
+            seen = live_saga.landings
+            for one in order(live_saga.view, scope):
+                yield from settle.resolve(live_saga, one, budget)
+        yield from live_saga.committed(rollback._end(live_saga, scope))  # noqa: SLF001
+
+    return put(rollback, unwind=mutant)
+
+
+def _forgets_the_first() -> contextlib.AbstractContextManager[None]:
+    order = plan.rollback_order
+    return put(rollback, rollback_order=lambda view, scope=0: order(view, scope)[:-1])
+
+
+def _nothing_is_read_back() -> contextlib.AbstractContextManager[None]:
+    def mutant(*_args: Any) -> Generator[Any, Any, dict[str, Any]]:
+        yield from ()
+        return {}
+
+    return put(compensate, _read_back=mutant)
+
+
+def _calls_are_over() -> contextlib.AbstractContextManager[None]:
+    def mutant(live_saga: Any, one: Any, budget: Any) -> Generator[Any, Any, None]:
+        if one.state is _T.IN_DOUBT and one.bindable_from_intent:
+            yield from compensate.compensate(live_saga, one, budget)
+
+    return put(rollback, resolve=mutant)
+
+
 _BACK: Final = "keyed:ok:ok,keyed:ok:ok,keyed:fail:ok/commit/plain"
 
 TWINS: Final = (
@@ -298,6 +356,24 @@ TWINS: Final = (
         "a swallowed failure counts for nothing",
         lambda: put(ending, unresolved=lambda *_: []),
         "keyed:ok:ok,keyed:fail:ok/commit/adapter",
+    ),
+    Twin(
+        "INV-15",
+        "a death does not begin the wait for a request anew",
+        lambda: put(recover, clock=_Nowhen),
+        "travel:travel:ok/raise/plain",
+    ),
+    Twin(
+        "INV-14",
+        "a late landing waits for the end of the walk",
+        _walks_to_the_end,
+        "keyed:ok:ok,keyed:ok:ok,keyed:ok:ok,keyed:late+:ok/ask/plain/late=4",
+    ),
+    Twin("INV-12", "the rollback forgets the first step", _forgets_the_first, "keyed:ok:ok,keyed:ok:ok/raise/plain"),
+    Twin("INV-04", "a compensation is not read back", _nothing_is_read_back, "look:ok:ok/raise/plain"),
+    Twin("INV-29", "a call that still runs is compensated", _calls_are_over, "absent:late+:ok/commit/plain/late=99"),
+    Twin(
+        "INV-16", "a late answer that was refused counts as written", _refused_is_written, "schedule:paused-owner-late"
     ),
     Twin("INV-27", "recovery takes what is suspended", _takes_suspended, "keyed:ok:ok/suspend/plain"),
     Twin(

@@ -99,7 +99,7 @@ def test_simulated_log_agrees_with_the_reference_log(token, monkeypatch):
         assert reference.tail() == log.tail()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(1500)
 def test_ci_tier_holds(capsys):

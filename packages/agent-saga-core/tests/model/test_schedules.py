@@ -36,7 +36,7 @@ def test_prefixes_share_the_tree():
     assert sum(Player(family).every(prefix).runs for prefix in prefixes(family, 2)) == whole
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(1500)
 def test_all_schedules_hold(capsys):

@@ -1,5 +1,6 @@
 """The packages of the workspace are released together, so they must agree with one another and with the root."""
 
+import configparser
 import re
 import tomllib
 from pathlib import Path
@@ -76,3 +77,26 @@ def test_the_change_log_has_the_version(folder: Path) -> None:
     assert re.search(
         rf"^## {re.escape(PROJECTS[folder]['version'])}\b", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
     )
+
+
+@EACH
+def test_every_contract_covers_the_package(folder: Path) -> None:
+    """WS-08: a new package is under the contracts that keep test code out of the product."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter", "utf-8")
+    for module in (file.parent.name for file in folder.glob("src/*/__init__.py")):
+        assert module in contracts["importlinter"]["root_packages"].split()
+        if module in {"agent_saga", "pytest_agent_saga"}:
+            continue
+        for contract in ("tests-only", "product-does-not-test"):
+            assert module in contracts[f"importlinter:contract:{contract}"]["source_modules"].split()
+
+
+def test_every_part_of_the_core_is_product_or_test() -> None:
+    """WS-09: a new part of agent_saga may not import agent_saga.testing unseen."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter", "utf-8")
+    product = contracts["importlinter:contract:product-does-not-test"]["source_modules"].split()
+    core = ROOT / "packages" / "agent-saga-core" / "src" / "agent_saga"
+    parts = {file.stem for file in core.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()}
+    assert {f"agent_saga.{part}" for part in parts - {"__init__", "__main__", "testing"}} <= set(product)

@@ -1,6 +1,7 @@
 """Fixtures of the engine tests: a kit on each log, and a world that counts what the tools did."""
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from agent_saga.runtime.clock import SystemClock, use_clock
 def kit(request, tmp_path):
     made = AgentKit("memory:" if request.param == "memory" else tmp_path / "log.db")
     yield made
+    late_answers_settled()
     made.close()
 
 
@@ -24,6 +26,7 @@ def kit(request, tmp_path):
 def mem():
     made = AgentKit("memory:")
     yield made
+    late_answers_settled()
     made.close()
 
 
@@ -31,7 +34,16 @@ def mem():
 def world():
     WORLD.clear()
     yield WORLD
+    late_answers_settled()
     WORLD.clear()
+
+
+def late_answers_settled():
+    """Wait for answers that outlived their loop: their compensations belong to this test's world, not to the next."""
+    for thread in threading.enumerate():
+        if thread.name == "agent-saga-late":
+            thread.join(30)
+            assert not thread.is_alive(), "a late answer is not settled"
 
 
 class Skipping(SystemClock):

@@ -1,9 +1,9 @@
 """Halt, drain, quarantine, lift. Rule ids: H-n."""
 
 import pytest
-from gate_world import Stop, world
+from gate_world import Says, Stop, world
 
-from agent_saga import GateRefused, SagaSuspended
+from agent_saga import Allow, GateRefused, SagaSuspended
 from agent_saga.errors import LogFailed, UsageError
 from agent_saga.model import records as r
 from agent_saga.runtime import operators
@@ -160,6 +160,35 @@ def test_a_quarantine_freezes(make, leaves):
     lift(kit, f"saga:{saga.id}")
     assert [one.action for one in drive(sweep(kit.writer(), saga_id=saga.id))] == ["recovered"]
     assert world() == ["charge ann 1", "refund ann 1"]
+
+
+@pytest.mark.parametrize("where", ["inner", "innermost", "resumed"])
+def test_a_nested_scope_has_tags_of_its_own(make, where):
+    """H-17: a halt by tag, and policies, see the tags of the scope of a call and of those around it."""
+    kit = make(Says(Allow()))
+    act(kit, "halt", "tag:eu")
+    with pytest.raises(SagaSuspended, match="tag:eu"), kit.transaction("t", tags=["shop"], key="k") as saga:
+        kit.charge("ann", 1)
+        with kit.transaction("inner", tags=["eu"]) as inner:
+            assert inner.tags == ("shop", "eu")
+            if where == "innermost":
+                with kit.transaction("innermost", tags=["x"]) as innermost:
+                    assert innermost.tags == ("shop", "eu", "x")
+                    kit.charge("ann", 2)
+            kit.charge("ann", 2)
+    assert (saga.tags, world()) == (("shop",), ["charge ann 1"])
+    assert load(kit.writer().store, saga.id).view.tags_of(1) == ("shop", "eu")
+    if where == "resumed":
+        with pytest.raises(SagaSuspended, match="tag:eu"), kit.resume(saga.id):
+            kit.charge("ann", 1)
+            with kit.transaction("inner"):  # Its tags are those that the log knows.
+                kit.charge("ann", 2)
+    lift(kit, "tag:eu")
+    with kit.transaction("t", key="k"):
+        kit.charge("ann", 1)
+        with kit.transaction("inner", tags=["eu"]):
+            kit.charge("ann", 2)
+    assert world() == ["charge ann 1", "charge ann 2"]
 
 
 @pytest.mark.parametrize("scope", ["", "x", "tool:", "tag", "saga: ", "tool:a\nb", "**", "tool:\u200b"])

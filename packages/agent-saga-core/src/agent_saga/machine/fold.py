@@ -291,7 +291,7 @@ def _waived(view: SagaView, record: r.Waived, _values: Mapping[str, str]) -> Non
 def _scope_opened(view: SagaView, record: r.ScopeOpened, _values: Mapping[str, str]) -> None:
     if record.scope != len(view.scopes) + 1 or (record.parent and record.parent not in view.scopes):
         raise TransitionError(f"scope {record.scope} under {record.parent} cannot follow")
-    view.scopes[record.scope] = ScopeView(no=record.scope, parent=record.parent, name=record.name)
+    view.scopes[record.scope] = ScopeView(no=record.scope, parent=record.parent, name=record.name, tags=record.tags)
 
 
 def _scope_ended(view: SagaView, record: r.ScopeEnded, _values: Mapping[str, str]) -> None:

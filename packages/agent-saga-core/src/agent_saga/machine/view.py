@@ -129,6 +129,7 @@ class ScopeView:
     no: int
     parent: int
     name: str
+    tags: list[str] = field(default_factory=list)
     outcome: str | None = None
 
 
@@ -193,6 +194,14 @@ class SagaView:
     def rolled_back(self, step: StepView) -> bool:
         """Tell whether the step's effect must go: its scope rolls or rolled back, or the saga ended without it."""
         return step.unwanted or self.is_rolling(step.scope)
+
+    def tags_of(self, scope: int) -> tuple[str, ...]:
+        """Return the tags of a scope: those of the saga and of the scopes around it, and its own."""
+        tags: list[str] = []
+        while scope:
+            tags[:0] = self.scopes[scope].tags
+            scope = self.scopes[scope].parent
+        return tuple(dict.fromkeys((*self.tags, *tags)))
 
     def is_rolling(self, scope: int) -> bool:
         """Tell whether a scope, or one around it, rolls or rolled back."""

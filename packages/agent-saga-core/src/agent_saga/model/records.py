@@ -331,11 +331,12 @@ class Waived(Record, tag="waived", kw_only=True):
 
 
 class ScopeOpened(Record, tag="scope_opened", kw_only=True):
-    """A nested scope (a savepoint) began inside scope `parent`."""
+    """A nested scope (a savepoint) began inside scope `parent`; it has the tags of its saga and these."""
 
     scope: int
     parent: int
     name: str
+    tags: list[str] = []
 
 
 class ScopeEnded(Record, tag="scope_ended", kw_only=True):

@@ -17,6 +17,7 @@ from agent_saga.model.ids import compensation_key
 from agent_saga.model.values import decode, encode, is_complete
 from agent_saga.runtime.classify import is_in_doubt
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.halts import is_frozen
 from agent_saga.runtime.ops import Invoke, Sleep
 from agent_saga.runtime.registry import check_kwargs, compensator_for, function_for
 from agent_saga.runtime.rehearsal import rehearsal
@@ -72,6 +73,8 @@ def compensate(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, 
             if delay > budget.left_s:
                 return
             yield Sleep(delay)
+        if is_frozen(live):
+            return
         yield from _attempt(live, step, budget)
         if not (yield from _may_try_again(live, step)):
             return

@@ -155,6 +155,10 @@ def _commit(saga: Saga) -> Generator[Op, Any, None]:
             yield from resolve(live, step, budget)
         elif step.state is StepState.IN_DOUBT:
             yield from settle(live, step, budget)
+    if live.frozen is not None and (frozen := quarantined(live.writer.store, live.view.id)) is not None:
+        yield from _suspend(saga, f"quarantined: {frozen}")  # While a step in doubt was settled.
+        _tell_frozen(saga, frozen, None)
+        return
     if live.paused:
         yield from _suspend(saga, "; ".join(live.paused.values()))
         return
@@ -236,7 +240,8 @@ def _roll_back(
     budget = Budget.of(saga.limits.rollback_timeout_s)
     live.ending.add(scope)
     yield from roll_back(live, scope, cause, budget, drain_s=saga.limits.drain_s)
-    saga.report = report_of(live.view, scope=scope, outcome="rolled_back", cause=cause, notes=live.notes)
+    outcome: Outcome = "rolled_back" if live.frozen is None else "suspended"
+    saga.report = report_of(live.view, scope=scope, outcome=outcome, cause=cause, notes=live.notes)
     _tell(saga, cause, error, asked=asked, kind=kind)
 
 
@@ -246,6 +251,8 @@ def _tell(saga: Saga, cause: str, error: BaseException | None, *, asked: bool, k
     if report is None:
         return
     outcome = "rolled back, clean" if report.clean else f"rolled back, partial: {len(report.left)} left"
+    if saga.live.frozen is not None:
+        outcome = f"quarantined in the middle of its rollback: {len(report.left)} left until it is lifted"
     note = f"agent-saga: saga {saga.id} {outcome}"
     if error is not None:
         _add_note(error, note if report.clean else f"{note}\n{report.format_text()}")
@@ -260,6 +267,11 @@ def _tell(saga: Saga, cause: str, error: BaseException | None, *, asked: bool, k
 
 def _incomplete(saga: Saga, cause: str) -> str:
     text = saga.report.format_text() if saga.report is not None else ""
+    if saga.live.frozen is not None:
+        return (
+            f"saga {saga.id!r} was quarantined ({saga.live.frozen}) while it rolled back; cause: {cause}\n{text}\n"
+            f"nothing more is compensated until: agent-saga lift saga:{saga.id} --by NAME, then agent-saga recover"
+        )
     return (
         f"saga {saga.id!r} was rolled back only in part; cause: {cause}\n{text}\n"
         "next: agent-saga recover (tries again), or agent-saga settle (a human's word)"

@@ -11,6 +11,7 @@ from agent_saga.runtime.refusal import recordable
 
 if TYPE_CHECKING:
     from agent_saga.machine.gate import Fact
+    from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.saga import Saga
     from agent_saga.store.port import LogStore
 
@@ -84,6 +85,18 @@ def quarantined(store: LogStore, saga_id: str) -> str | None:
         if matches(fact.name, saga_id=saga_id, tags=()):
             return fact.value or "no reason given"
     return None
+
+
+def is_frozen(live: LiveSaga) -> bool:
+    """Look, at the boundary of a compensation, whether the saga was quarantined meanwhile; notes why in the saga.
+
+    What cannot be read counts as frozen: recovery goes on when it can be read again.
+    """
+    try:
+        live.frozen = quarantined(live.writer.store, live.view.id)
+    except (StoreError, OSError) as error:
+        live.frozen = f"whether it is quarantined cannot be read ({error})"
+    return live.frozen is not None
 
 
 def check_drain(store: LogStore, name: str, tags: tuple[str, ...]) -> None:

@@ -91,6 +91,7 @@ class LiveSaga:
         self.closed = False
         self.replaced = False
         self.doomed: str | None = None
+        self.frozen: str | None = None
         self.objects: dict[int, Any] = {}
         self.bound_objects: dict[int, dict[str, Any]] = {}
         self.binders: dict[int, Callable[[Any], Any]] = {}

@@ -228,7 +228,7 @@ def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generato
     except BaseException:  # This process lives on: without a word nobody else could finish the saga.
         release(live, "its recovery was interrupted")
         raise
-    return _recovered(live.view, live.notes)
+    return _recovered(live.view, live.notes, action="recovered" if live.frozen is None else "quarantined")
 
 
 def _finish(live: LiveSaga) -> Generator[Op, Any, None]:

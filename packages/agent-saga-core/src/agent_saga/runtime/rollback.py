@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent_saga.machine.plan import leftovers, rollback_order
+from agent_saga.machine.plan import Action, leftovers, next_action, rollback_order
 from agent_saga.machine.states import StepState
 from agent_saga.model import records as r
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.halts import is_frozen
 from agent_saga.runtime.ops import Invoke, Join
 from agent_saga.runtime.settle import resolve
 
@@ -75,17 +76,39 @@ def unwind(live: LiveSaga, scope: int, budget: Budget) -> Generator[Op, Any, Non
 
     A late outcome may turn a step that was passed over into a standing one: then the walk begins again at once, so that
     it is compensated before the steps before it. The last look and the end share the lock, so no landing falls between.
+    A quarantine stops the walk at the next step: the saga is released as it is (`live.frozen` says why).
     """
     ticket = None
     while ticket is None:
-        seen = live.landings
+        seen, live.frozen = live.landings, None
         for step in rollback_order(live.view, scope):
+            if next_action(step) is not Action.NONE and is_frozen(live):
+                yield from _freeze(live, scope)
+                return
             yield from resolve(live, step, budget)
-            if live.landings != seen:
+            if live.landings != seen or live.frozen is not None:
                 break
         with live.lock:
-            if live.landings == seen or budget.left_s <= 0:
+            if live.frozen is None and (live.landings == seen or budget.left_s <= 0):
                 ticket = _end(live, scope)
+    yield from live.committed(ticket)
+
+
+def _freeze(live: LiveSaga, scope: int) -> Generator[Op, Any, None]:
+    """Stop where the walk is: recovery, which leaves a quarantined saga alone, goes on once that is lifted."""
+    for step in live.view.within(scope):
+        if next_action(step) is not Action.NONE:
+            live.notes[step.no] = f"not compensated yet: quarantined ({live.frozen})"
+    if scope:
+        return  # The saga around it is still open; its end suspends it, and what finishes it later begins here again.
+    yield from released(live, f"quarantined: {live.frozen}")
+
+
+def released(live: LiveSaga, reason: str) -> Generator[Op, Any, None]:
+    """Give the saga up with work left."""
+    with live.lock:
+        ticket = live.emit(r.Released, durable=True, reason=reason)
+        live.closed = True
     yield from live.committed(ticket)
 
 
@@ -99,6 +122,9 @@ def _end(live: LiveSaga, scope: int) -> Ticket | None:
 def finish_leftovers(live: LiveSaga, budget: Budget) -> Generator[Op, Any, None]:
     """Go on with an ended saga that this process has claimed: its work items, then its end again."""
     yield from unwind_leftovers(live, budget)
+    if live.frozen is not None:
+        yield from released(live, f"quarantined: {live.frozen}")
+        return
     with live.lock:
         outcome = live.view.state.value
         clean = outcome == "rolled_back" and _is_clean(live)
@@ -115,4 +141,6 @@ def _is_clean(live: LiveSaga) -> bool:
 def unwind_leftovers(live: LiveSaga, budget: Budget) -> Generator[Op, Any, None]:
     """Resolve the work items of an ended saga, newest intent first."""
     for step in reversed(leftovers(live.view)):
+        if next_action(step) is not Action.NONE and is_frozen(live):
+            return
         yield from resolve(live, step, budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
 from agent_saga.errors import UsageError
 from agent_saga.machine.report import step_report
@@ -54,6 +54,7 @@ class Saga:
 
     Attributes:
         report: what is true after it ended; None before that.
+        tags: its tags; a nested scope has those of the scopes around it too.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Saga:
         limits: Limits,
         policies: tuple[Policy, ...],
         environment: ScopeEnvironment,
+        tags: tuple[str, ...] = (),
     ) -> None:
         self.live = live
         self.scope = scope
@@ -72,6 +74,7 @@ class Saga:
         self.environment = environment
         self.report: RollbackReport | None = None
         self.rollback_reason: str | None = None
+        self.tags: Final = tags
         self.sync_in_loop = False
         self.loop: asyncio.AbstractEventLoop | None = None  # The one that runs in the thread of its scope.
 
@@ -84,11 +87,6 @@ class Saga:
     def name(self) -> str:
         """The saga's name."""
         return self.live.view.name
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """The saga's tags."""
-        return tuple(self.live.view.tags)
 
     def steps(self) -> tuple[StepReport, ...]:
         """Return the effectful steps so far, in order; `state` says where each stands."""

@@ -142,6 +142,7 @@ class Transaction:
         return Saga(
             live,
             scope=0,
+            tags=tuple(live.view.tags),
             limits=self._opening.limits,
             policies=environment.policies + self._policies,
             environment=environment,
@@ -162,9 +163,11 @@ class Transaction:
                 "independent=True to open a saga of its own"
             )
         live.check_accepts(outer.scope, f"scope {self._opening.name}")
+        number = scope_number(live, outer.scope, self._opening.name, self._opening.tags)
         return Saga(
             live,
-            scope=scope_number(live, outer.scope, self._opening.name),
+            scope=number,
+            tags=tuple(dict.fromkeys((*live.view.tags_of(number), *self._opening.tags))),
             limits=self._opening.limits,
             policies=outer.policies + _added_policies(environment, outer.environment) + self._policies,
             environment=environment,
@@ -274,7 +277,7 @@ def _added_policies(inner: ScopeEnvironment, outer: ScopeEnvironment) -> tuple[P
     return () if inner is outer else tuple(policy for policy in inner.policies if policy not in outer.policies)
 
 
-def scope_number(live: LiveSaga, parent: int, name: str) -> int:
+def scope_number(live: LiveSaga, parent: int, name: str, tags: tuple[str, ...] = ()) -> int:
     """Return the number of a nested scope: a new one, or in a resumed saga the one that this scope had before."""
     with live.lock:
         if live.resumed or live.committed_key:
@@ -288,7 +291,7 @@ def scope_number(live: LiveSaga, parent: int, name: str) -> int:
                     live.open_scopes.add(scope.no)
                     return scope.no
         number = len(live.view.scopes) + 1
-        live.emit(r.ScopeOpened, scope=number, parent=parent, name=name, hold=True)
+        live.emit(r.ScopeOpened, scope=number, parent=parent, name=name, tags=list(tags), hold=True)
         live.reentered.add(number)
         live.open_scopes.add(number)
         return number

@@ -239,6 +239,13 @@ class CorruptLog(StoreError):
         self.saga_id, self.n, self.reason = saga_id, n, reason
 
 
+class BadEvidence(SagaError):
+    """A proof does not hold, or a note is not signed by the key that was named: it shows nothing."""
+
+    retry = "never"
+    code = "AS-0700"
+
+
 class InvariantViolation(SagaError):
     """Something that the code relies on is not true: a bug of agent-saga. Stop and report it."""
 

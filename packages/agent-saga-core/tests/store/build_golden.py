@@ -12,9 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from store_cases import everything
 
+from agent_saga.audit.leaves import root
 from agent_saga.store.reader import load
 from agent_saga.store.sqlite import SqliteLog
-from agent_saga.store.verify import all_rows, root
+from agent_saga.store.verify import all_rows
 
 
 def facts(store):

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 from store_cases import Scribe, dump
 
+from agent_saga.audit.leaves import root
 from agent_saga.machine.states import ENDED, StepState
 from agent_saga.store.memory import MemoryLog
 from agent_saga.store.port import Committed, Item
 from agent_saga.store.reader import load
 from agent_saga.store.sqlite import SqliteLog
-from agent_saga.store.verify import root, verify
+from agent_saga.store.verify import verify
 
 
 def changed(item, **fields):

@@ -33,6 +33,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "lift": ("agent_saga.cli.stops:lift", "End the halts, drains and quarantines of a scope."),
     "keys": ("agent_saga.cli.keys:keys", "Make and register keys for signed approvals."),
     "verify": ("agent_saga.cli.verify:verify", "Check every record, chain and derived row of a log."),
+    "certify": ("agent_saga.cli.certify:certify", "Certify that every effect in the log is accounted for."),
+    "checkpoint": ("agent_saga.cli.evidence:checkpoint", "Print a signed checkpoint of the log, to keep elsewhere."),
+    "audit-root": ("agent_saga.cli.evidence:audit_root", "Print the root of the log's tree of sealed sagas."),
+    "prove": ("agent_saga.cli.evidence:prove", "Prove one sealed saga to somebody who does not get the log."),
+    "verify-proof": ("agent_saga.cli.evidence:verify_proof", "Check a proof, without the log."),
     "export": ("agent_saga.cli.export:export", "Write the records of a log as JSON lines."),
 }
 """Command -> where it is, and its line in the help. The table keeps `agent-saga --help` from loading any of them."""

@@ -21,7 +21,6 @@ PACKAGE_OF: Final[dict[str, str]] = {
     "serve": "agent-saga-server",
     "server": "agent-saga-server",
     "insights": "agent-saga-insights",
-    "certify": "agent-saga-assurance",
     "assurance": "agent-saga-assurance",
     "draw": "agent-saga-visuals",
     "visuals": "agent-saga-visuals",

@@ -13,18 +13,28 @@ from agent_saga.cli.session import FINE, Session, log_command
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+NO_ANCHOR = "a rewrite of the whole log, or a cut of its end: give a checkpoint that was kept elsewhere (--anchor)"
+
 
 @click.command(short_help="Check every record, chain and derived row of a log.")
+@click.option("--anchor", metavar="FILE", help="A checkpoint of the log that was kept elsewhere.")
+@click.option("--key", metavar="KEY", help="The public key that must have signed it (name+id+base64, or a file).")
 @log_command()
-def verify(session: Session) -> int:
+def verify(session: Session, anchor: str | None, key: str | None) -> int:
     """Check a log: every record, chain, payload, position, derived row, key and leaf, as far as it had come.
 
-    Live processes may write it meanwhile. Exit code 1 names the first damage: saga, record and reason.
+    Live processes may write it meanwhile. Exit code 1 names the first damage: saga, record and reason. Without --anchor
+    nothing can tell that the whole log was written anew, or that its newest records were removed together with what
+    beside it says so.
     """
+    from agent_saga.cli.evidence import check_anchor_file
     from agent_saga.store.verify import verify as verify_log
 
-    with session.reading() as store, _progress(quiet=session.out.as_json) as progress:
+    with session.reading() as store, progress_bar(quiet=session.out.as_json) as progress:
         report = verify_log(store, progress=progress)
+        shown = [] if anchor is None else check_anchor_file(store, anchor, key)
+    checked = [*report.checked, *shown]
+    unchecked = [*report.unchecked, *([] if anchor else [NO_ANCHOR])]
     if session.out.as_json:
         session.out.document(
             "verify/1",
@@ -33,15 +43,15 @@ def verify(session: Session) -> int:
                 "undamaged": True,
                 "sagas": report.sagas,
                 "records": report.records,
-                "checked": list(report.checked),
-                "not_checked": list(report.unchecked),
+                "checked": checked,
+                "not_checked": unchecked,
                 "exit": FINE,
             },
         )
         return FINE
-    for line in report.checked:
+    for line in checked:
         session.out.line(f"checked      {line}")
-    for line in report.unchecked:
+    for line in unchecked:
         session.out.line(f"{session.out.paint('not checked', 'yellow')}  {line}")
     verdict = session.out.paint("no damage found", "green")
     session.out.line(f"{verdict}: {report.records} records of {report.sagas} sagas")
@@ -49,7 +59,7 @@ def verify(session: Session) -> int:
 
 
 @contextlib.contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on stderr while a terminal is there to see it."""
     if quiet or not sys.stderr.isatty():
         yield None

@@ -437,11 +437,14 @@ def seal_values(texts: Mapping[str, str], entropy: bytes) -> tuple[dict[str, str
     """
     if not texts:
         return {}, None
+    sha256 = hashlib.sha256
     commitments: dict[str, str] = {}
     payload: dict[str, tuple[str, str]] = {}
-    for index, (name, text) in enumerate(texts.items()):
-        salt = entropy[16 * index : 16 * index + 16]
-        commitments[name] = hashlib.sha256(salt + text.encode()).hexdigest()
+    at = 0
+    for name, text in texts.items():
+        salt = entropy[at : at + 16]
+        at += 16
+        commitments[name] = sha256(salt + text.encode()).hexdigest()
         payload[name] = (salt.hex(), text)
     return commitments, encode_body(payload)
 
@@ -450,7 +453,7 @@ def open_payload(record: Record, payload: bytes | None) -> dict[str, str]:
     """Return the value texts of a record after checking each against its commitment.
 
     Raises:
-        ValueError: the payload is missing, damaged, or differs from the commitments.
+        ValueError: the payload is missing, damaged, not its own re-encoding, or differs from the commitments.
     """
     if payload is None:
         if record.values:
@@ -464,7 +467,16 @@ def open_payload(record: Record, payload: bytes | None) -> dict[str, str]:
         raise ValueError(f"the payload is damaged: {error}") from error
     if differ or wrong:
         raise ValueError(f"the payload differs from the commitments of {', '.join(sorted({*differ, *wrong}))}")
+    # One spelling, so that two readers cannot read two things: names as in the body, salts in lower case, no spaces.
+    spelled = {name: (bytes.fromhex(stored[name][0]).hex(), stored[name][1]) for name in record.values}
+    if not stored or encode_body(spelled) != payload:
+        raise ValueError("the payload is not in canonical form")
     return {name: text for name, (_, text) in stored.items()}
+
+
+def payload_entries(payload: bytes | None) -> dict[str, tuple[str, str]]:
+    """Return the entries of a payload that was checked: salt in hex and text by name of the value."""
+    return {} if payload is None else _decode_payload(payload)
 
 
 def fields_of(record: Record) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from agent_saga.errors import InvariantViolation
 from agent_saga.machine.gate import HALTING
 from agent_saga.model.records import AnyRecord, chain_hash, encode_body
 from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
-from agent_saga.store.rules import Current, judge, mark_refused, unmet
+from agent_saga.store.rules import TOTAL, Current, judge, mark_refused, unmet, with_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,12 +49,17 @@ class _State:
     def facts_of_name(self, kind: str, name: str) -> list[Fact]:
         return list(self.facts.get(kind, {}).get(name, {}).values())
 
+    def fact(self, kind: str, name: str, saga_id: str, no: int) -> Fact | None:
+        return self.facts.get(kind, {}).get(name, {}).get((saga_id, no))
+
     def all_facts(self) -> Iterator[Fact]:
-        return (fact for names in self.facts.values() for facts in names.values() for fact in facts.values())
+        kinds = (names for kind, names in self.facts.items() if kind != TOTAL)
+        return (fact for names in kinds for facts in names.values() for fact in facts.values())
 
     def change_facts(self, change: FactsChange | None) -> None:
         if change is None:
             return
+        change = with_totals(change, self)
         for fact in change.removed:
             names = self.facts.get(fact.kind, {})
             facts = names.get(fact.name, {})
@@ -77,6 +82,11 @@ class MemoryLog:
         self._state = _State()
         self._owner = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._proved: set[str] = set()
+        self._log_id = secrets.token_hex(16)
+
+    def log_id(self) -> str:
+        """See LogStore.log_id."""
+        return self._log_id
 
     def append(self, items: Sequence[Item], *, durable: bool) -> list[Verdict]:
         """See LogStore.append."""

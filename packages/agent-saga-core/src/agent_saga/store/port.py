@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from agent_saga.model.requirements import Requirement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A record on its way into the log: `n` and `pos` of the body are set by the store."""
 
     body: AnyRecord
@@ -58,8 +59,7 @@ class Amended:
     facts: FactsChange | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Records of one saga that are committed together or not at all.
 
     Attributes:
@@ -87,8 +87,7 @@ class Item:
     facts: FactsChange | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     """The item is in the log.
 
     Attributes:
@@ -130,8 +129,7 @@ class Refused:
 Verdict = Committed | Stale | Taken | Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRecord:
+class StoredRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One record as stored: nothing in it has been checked yet."""
 
     pos: int
@@ -215,6 +213,9 @@ class LogStore(Protocol):
     def sync(self) -> None:
         """Make all that was committed without `durable` durable."""
 
+    def log_id(self) -> str:
+        """Return the id of the log (32 hex digits), given when it was made; empty while it is not made yet."""
+
     def owner(self) -> str:
         """Return the token of this process as an owner; the first call publishes its proof of life."""
 
@@ -246,7 +247,7 @@ class LogStore(Protocol):
         """Return the facts of one saga."""
 
     def count_facts(self) -> int:
-        """Return how many facts the log holds."""
+        """Return how many facts the log holds, the running totals of budgets not counted."""
 
     def amendments(self, saga_id: str) -> list[str]:
         """Return the ids of the sagas that amend this one, in order of opening."""

@@ -201,8 +201,13 @@ class SqliteLog:
 
     def count_facts(self) -> int:
         """See LogStore.count_facts."""
-        found = self._read("SELECT count(*) FROM facts", ())
+        found = self._read("SELECT count(*) FROM facts WHERE kind <> 'total'", ())
         return int(str(found[0][0])) if found else 0
+
+    def log_id(self) -> str:
+        """See LogStore.log_id."""
+        found = self._read("SELECT value FROM meta WHERE name = 'log'", ())
+        return str(found[0][0]) if found else ""
 
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import CorruptLog
-from agent_saga.machine.gate import facts_of
+from agent_saga.machine.gate import amount_in, facts_of
 from agent_saga.machine.row import row_of
-from agent_saga.model.records import encode_body
 from agent_saga.store.mark import UNCHECKED
 from agent_saga.store.port import Query, StoredRow
 from agent_saga.store.reader import history
+from agent_saga.store.rules import TOTAL, added_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +30,7 @@ _CHECKED: Final = (
     "rows: each equals the fold of its records and amendments",
     "keys: each newest saga of a key is found by it",
     "facts: resources, spending, approvals, halts and keys equal the fold",
+    "totals: the running total of each budget is what was spent of it",
     "leaves: sealed sagas, and no others, in the order of their sealing",
 )
 
@@ -49,12 +50,18 @@ class VerifyReport:
     unchecked: tuple[str, ...]
 
 
-def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+def verify(
+    store: LogStore,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+    visit: Callable[[StoredRow, SagaView], None] | None = None,
+) -> VerifyReport:
     """Check everything in a log, up to the last position that it had at the beginning.
 
     Args:
         store: the log; live processes may write it meanwhile.
         progress: called with records done and records in all, now and then.
+        visit: called with the row and the fold of each saga, amendments included, when they are checked.
 
     Raises:
         CorruptLog: at the first damage.
@@ -80,6 +87,8 @@ def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = Non
         facts += _check_facts(store, stored, view)
         _note_leaf(sealed_at, stored, at, last)
         _check_key(store, stored)
+        if visit is not None and view is not None:
+            visit(stored, view)
         sagas, done = sagas + 1, done + stored.count
         if progress is not None and sagas % _PAGE == 0:
             progress(min(done, last), last)
@@ -87,6 +96,7 @@ def verify(store: LogStore, *, progress: Callable[[int, int], None] | None = Non
         raise CorruptLog(f"{last - seen} of the positions 1 to {last} are in no saga's chain: records are missing")
     if store.count_facts() != facts and last_position(store) == last:
         raise CorruptLog(f"the log holds {store.count_facts()} facts, its sagas give {facts}")
+    _check_totals(store)
     _check_leaves(sealed_at)
     _check_amended(store, amended)
     if progress is not None:
@@ -149,6 +159,15 @@ def _check_facts(store: LogStore, stored: StoredRow, view: SagaView | None) -> i
     return len(found)
 
 
+def _check_totals(store: LogStore) -> None:
+    """Compare the running total of each budget with what it adds up, unless that has changed meanwhile."""
+    for known in store.facts(TOTAL):
+        summed = added_up(known.name, store.facts("spend", known.name))
+        odd = known.saga_id or known.no or summed.at != known.at or not amount_in(known.value)
+        if (odd or Decimal(known.value) != Decimal(summed.value)) and store.facts(TOTAL, known.name) == [known]:
+            raise CorruptLog(f"the running total of budget {known.name!r} is not what was spent of it")
+
+
 def _check_leaves(sealed_at: array[int]) -> None:
     before = 0
     for leaf, at in enumerate(sealed_at, start=1):
@@ -175,38 +194,3 @@ def _check_key(store: LogStore, stored: StoredRow) -> None:
         raise CorruptLog(f"key {key!r} does not lead to its newest saga", saga_id=stored.saga_id)
     if newest.row.incarnation == stored.row.incarnation and newest.saga_id != stored.saga_id:
         raise CorruptLog(f"key {key!r} has two sagas of one incarnation", saga_id=stored.saga_id)
-
-
-def leaf_bytes(stored: StoredRow) -> bytes:
-    """Return what a sealed saga is in the log's tree: compact JSON of id, head, count and outcome."""
-    return encode_body([stored.saga_id, stored.head.hex(), stored.count, stored.row.state])
-
-
-def root(store: LogStore) -> tuple[int, bytes]:
-    """Return the number of leaves and the root of the log's tree.
-
-    Source:
-        RFC 9162, section 2.1.1: Merkle Tree Hash with SHA-256, leaves in sealing order.
-
-    Raises:
-        CorruptLog: a leaf is missing. The leaves are not verified otherwise; see `verify`.
-    """
-    leaves = sorted(
-        (stored.leaf, hashlib.sha256(b"\0" + leaf_bytes(stored)).digest())
-        for stored in all_rows(store)
-        if stored.leaf is not None
-    )
-    if [leaf for leaf, _ in leaves] != list(range(1, len(leaves) + 1)):
-        raise CorruptLog("a leaf is missing")
-    return len(leaves), merkle_root([digest for _, digest in leaves])
-
-
-def merkle_root(level: list[bytes]) -> bytes:
-    """Return the root over leaf hashes. Pairing level by level gives the same tree as RFC 9162's recursive split."""
-    if not level:
-        return hashlib.sha256(b"").digest()
-    while len(level) > 1:
-        odd = [level[-1]] if len(level) % 2 else []
-        pairs = zip(level[::2], level[1::2], strict=False)
-        level = [hashlib.sha256(b"\1" + left + right).digest() for left, right in pairs] + odd
-    return level[0]

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from agent_saga.audit.leaves import root
 from agent_saga.errors import InvariantViolation
 from agent_saga.machine.row import row_of
 from agent_saga.store.memory import MemoryLog
 from agent_saga.store.port import Committed, Item, Query, Stale, Taken
 from agent_saga.store.reader import checked_records
-from agent_saga.store.verify import root, verify
+from agent_saga.store.verify import verify
 from pytest_agent_saga.conformance.sagas import (
     Scribe,
     committed,

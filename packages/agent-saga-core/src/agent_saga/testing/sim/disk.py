@@ -130,6 +130,7 @@ class Transaction:
 
     def _change_facts(self, change: FactsChange | None) -> None:
         if change is not None:
+            change = with_totals(change, self)
             replaced = {fact[:4] for fact in change.added | change.removed}
             self.facts = frozenset(fact for fact in self.facts if fact[:4] not in replaced) | change.added
 
@@ -217,6 +218,9 @@ class SimLog:
     """
 
     location = "memory:"
+
+    def log_id(self) -> str:
+        return "0" * 32
 
     def __init__(
         self,
@@ -335,7 +339,7 @@ class SimLog:
 
     def count_facts(self) -> int:
         """See LogStore.count_facts."""
-        return len(self.disk.image.facts)
+        return sum(fact.kind != TOTAL for fact in self.disk.image.facts)
 
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""

@@ -9,6 +9,8 @@ from typing import Final
 class SagaState(StrEnum):
     """Where a saga stands."""
 
+    __hash__ = str.__hash__  # Enum's own is written in Python, and states are looked up with every record.
+
     OPEN = "open"
     ROLLING_BACK = "rolling_back"
     COMMITTED = "committed"
@@ -22,6 +24,8 @@ ENDED: Final = frozenset({SagaState.COMMITTED, SagaState.ROLLED_BACK})
 
 class StepState(StrEnum):
     """Where the effect of a step stands."""
+
+    __hash__ = str.__hash__  # Enum's own is written in Python, and states are looked up with every record.
 
     IN_DOUBT = "in_doubt"
     """Intent without a known outcome."""

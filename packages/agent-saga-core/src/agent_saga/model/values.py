@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -33,7 +33,7 @@ _dumps_sorted = msgspec.json.Encoder(order="sorted").encode
 _loads = msgspec.json.Decoder().decode
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, frozen=True, gc=False):
     """One encoded value.
 
     Attributes:
@@ -225,7 +225,12 @@ def encode(value: object, *, limit_bytes: int = VALUE_BYTES_MAX) -> Encoded:
         limit_bytes: a longer encoding is replaced by `{"$digest": [sha256, bytes, type]}`.
     """
     kind = type(value)
-    if (kind is dict and _is_flat(value)) or (kind in _FLAT and _FLAT[kind](value)):
+    if kind is dict:
+        flat = _is_flat(value)
+    else:
+        check = _FLAT.get(kind)
+        flat = check is not None and check(value)
+    if flat:
         # Most arguments and results: nothing in them needs a form of its own, so nothing is walked twice.
         text = _dumps(value)
         if len(text) <= limit_bytes:
@@ -258,7 +263,7 @@ _FLAT: Final[dict[type, Callable[[Any], bool]]] = {
 def _is_flat(value: Any) -> bool:
     """Tell whether a dict holds such values only, under plain keys."""
     for key, item in value.items():
-        if type(key) is not str or not key.isascii() or key.startswith("$"):
+        if type(key) is not str or not key.isascii() or key[:1] == "$":
             return False
         check = _FLAT.get(type(item))
         if check is None or not check(item):

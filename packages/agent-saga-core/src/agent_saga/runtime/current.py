@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from agent_saga.machine.view import StepView
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.step import ToolCall
 
 
-@dataclass(slots=True, kw_only=True)
-class CurrentStep:
+class CurrentStep(msgspec.Struct, kw_only=True):
     """The step whose tool runs in this context.
 
     Attributes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -83,34 +84,36 @@ def unwatch_interrupts(watcher: object) -> None:
 class QuietLock:
     """A reentrant lock whose holder is not interrupted: what is done under it is done whole."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_acquire", "_release")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        lock = threading.RLock()
+        self._acquire, self._release = lock.acquire, lock.release
 
     def __enter__(self) -> None:
-        if threading.get_ident() == _main.ident:
+        if get_ident() == _main.ident:
             _main.depth += 1
-        self._lock.acquire()
+        self._acquire()
 
     def __exit__(self, *_exc: object) -> None:
-        self._lock.release()
-        if threading.get_ident() == _main.ident:
+        self._release()
+        if get_ident() == _main.ident:
             _main.depth -= 1
             if _main.pending and not _main.depth:
                 _main.deliver()
 
 
 class InterruptsHeld:
-    """A context in which a Ctrl-C waits."""
+    """A context in which a Ctrl-C waits. It has no state of its own, so one object serves all blocks."""
 
-    __slots__ = ("_here",)
+    __slots__ = ()
 
     def __enter__(self) -> None:
-        self._here = threading.get_ident() == _main.ident
-        _main.depth += self._here
+        if get_ident() == _main.ident:
+            _main.depth += 1
 
     def __exit__(self, *_exc: object) -> None:
-        _main.depth -= self._here
-        if self._here and _main.pending and not _main.depth:
-            _main.deliver()
+        if get_ident() == _main.ident:
+            _main.depth -= 1
+            if _main.pending and not _main.depth:
+                _main.deliver()

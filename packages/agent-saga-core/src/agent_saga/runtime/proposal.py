@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agent_saga.errors import SagaError, SagaSuspended
 from agent_saga.machine.view import identity_of
 from agent_saga.model.call import ProposedCall
+from agent_saga.model.values import canonical_text
 from agent_saga.runtime import admission, approval
 from agent_saga.runtime.declaration import encode_kwargs
 from agent_saga.runtime.gate import IrreversibleAsks, pass_gate
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
 def identity_of_call(declaration: Declaration, encoded: dict[str, Encoded]) -> bytes | None:
     """Return the identity of a call, or None when something in it that counts has no stored form."""
-    names = encoded if declaration.identity is None else declaration.identity
-    chosen = {name: encoded[name] for name in names if name in encoded}
-    if len(chosen) != len(names) or any(value.opaque for value in chosen.values()):
-        return None
-    return identity_of(declaration.name, {name: value.canonical for name, value in chosen.items()})
+    canonical: dict[str, str] = {}
+    for name in encoded if declaration.identity is None else declaration.identity:
+        value = encoded.get(name)
+        if value is None or value.opaque:
+            return None
+        canonical[name] = canonical_text(value.text) if "{" in value.text else value.text
+    return identity_of(declaration.name, canonical)
 
 
 def proposed(call: ToolCall, *, repeats: bool) -> ProposedCall:

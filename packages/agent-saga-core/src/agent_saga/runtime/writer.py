@@ -10,7 +10,10 @@ import asyncio
 import threading
 import time
 from collections import deque
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from agent_saga.errors import LogFailed, SagaError
 from agent_saga.runtime.interrupts import InterruptsHeld, unwatch_interrupts, watch_interrupts
@@ -26,16 +29,16 @@ INLINE_COMMIT_S_MAX: Final = 0.002
 """While durable commits are faster than this on average, an event loop commits inline instead of in a thread."""
 
 
-class Ticket:
+_held: Final = InterruptsHeld()
+
+
+class Ticket(msgspec.Struct, eq=False):
     """One item on its way into the log."""
 
-    __slots__ = ("durable", "item", "verdict", "waiters")
-
-    def __init__(self, item: Item, *, durable: bool) -> None:
-        self.item = item
-        self.durable = durable
-        self.verdict: Verdict | SagaError | None = None
-        self.waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+    item: Item
+    durable: bool
+    verdict: Verdict | SagaError | None = None
+    waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def result(self) -> Verdict:
         """Return the store's verdict, or raise what stopped the log."""
@@ -64,7 +67,7 @@ class Writer:
 
     def put(self, item: Item, *, durable: bool) -> Ticket:
         """Queue an item; it is committed by the next `wait`, by the next turn of a loop, or within 50 ms."""
-        ticket = Ticket(item, durable=durable)
+        ticket = Ticket(item, durable)
         self._queue.append(ticket)
         return ticket
 
@@ -78,7 +81,8 @@ class Writer:
             with self._commit_lock:
                 if ticket.verdict is None:
                     self._commit()
-        return ticket.result()
+        verdict = ticket.verdict
+        return ticket.result() if isinstance(verdict, SagaError) else verdict
 
     async def wait_async(self, ticket: Ticket) -> Verdict:
         """Wait until the item is committed, together with all others of this turn of the loop.
@@ -156,20 +160,25 @@ class Writer:
 
     def _commit(self) -> None:
         """Commit the whole queue. INVARIANT: the caller holds the commit lock, so batches keep their order."""
-        with InterruptsHeld():
+        with _held:
             self._commit_batch()
 
     def _commit_batch(self) -> None:
         batch: list[Ticket] = []
-        while self._queue:
-            batch.append(self._queue.popleft())
+        items: list[Item] = []
+        durable = False
+        queue = self._queue
+        while queue:
+            ticket = queue.popleft()
+            batch.append(ticket)
+            items.append(ticket.item)
+            durable = durable or ticket.durable
         if not batch:
             return
-        durable = any(ticket.durable for ticket in batch)
-        started = time.perf_counter()
+        started = perf_counter() if durable else 0.0
         if self.failed is None:
             try:
-                verdicts = self.store.append([ticket.item for ticket in batch], durable=durable)
+                verdicts = self.store.append(items, durable=durable)
             except BaseException as error:
                 self.failed = error if isinstance(error, LogFailed) else LogFailed(_explain(self.store, error))
                 self.failed.__cause__ = None if error is self.failed else error
@@ -181,15 +190,16 @@ class Writer:
         else:
             self._resolve(batch, [self.failed] * len(batch))
         if durable:
-            self._commit_s += 0.2 * (time.perf_counter() - started - self._commit_s)
-        else:
+            self._commit_s += 0.2 * (perf_counter() - started - self._commit_s)
+        elif not self._volatile:
             self.note_work()
 
     def _resolve(self, batch: list[Ticket], verdicts: list[Verdict] | list[LogFailed]) -> None:
         for ticket, verdict in zip(batch, verdicts, strict=True):
             ticket.verdict = verdict
-            for loop, future in ticket.waiters:
-                _wake(loop, future)
+            if ticket.waiters:
+                for loop, future in ticket.waiters:
+                    _wake(loop, future)
 
     def _sync_loop(self) -> None:
         """Make unsynced commits durable. A failure stops the log: a later claim of durability would be false."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from agent_saga.errors import CorruptLog
 from agent_saga.machine.report import report_of
 from agent_saga.store.reader import load
@@ -54,7 +56,7 @@ def _shown(image: Image, saga_id: str) -> object:
 def _flip(chain: Chain, records: Records, place: int) -> Chain:
     body = bytearray(records[place].body)
     body[len(body) // 2] ^= 1
-    records[place] = replace(records[place], body=bytes(body))
+    records[place] = structs.replace(records[place], body=bytes(body))
     return replace(chain, records=tuple(records))
 
 
@@ -71,7 +73,7 @@ def _swap(chain: Chain, records: Records, place: int) -> Chain | None:
 
 
 def _renumber(chain: Chain, records: Records, place: int) -> Chain:
-    records[place] = replace(records[place], n=records[place].n + 1)
+    records[place] = structs.replace(records[place], n=records[place].n + 1)
     return replace(chain, records=tuple(records))
 
 
@@ -79,12 +81,12 @@ def _payload(chain: Chain, records: Records, place: int) -> Chain | None:
     payload = records[place].payload
     if payload is None:
         return None
-    records[place] = replace(records[place], payload=payload.replace(b"A", b"B"))
+    records[place] = structs.replace(records[place], payload=payload.replace(b"A", b"B"))
     return replace(chain, records=tuple(records))
 
 
 def _lose_payload(chain: Chain, records: Records, place: int) -> Chain:
-    records[place] = replace(records[place], payload=None)
+    records[place] = structs.replace(records[place], payload=None)
     return replace(chain, records=tuple(records))
 
 

@@ -53,8 +53,9 @@ def derive(view):
     left = [s for s in view["steps"].values() if view["state"] in ENDED and s["effect"] != "read_only" and (s["state"] in ("in_doubt", "compensating", "conflicted", "compensation_failed") or (s["state"] == "standing" and (view["state"] == "rolled_back" or s["unwanted"] or rolls(s["scope"]))))]
     due = (None if not (waits := [s["next"] for s in left if s["next"] is not None or not human(s)]) or None in waits else min(waits)) if view["state"] in ENDED else view["expires"] or view["until"]
     return view | dict(due_at=due, work=len(left), human=sum(map(human, left)), sealed=int(view["state"] in ENDED and not left and view["owner"] is None))
+EXACT = decimal.Context(prec=800)
 def facts_of(view, saga, sealed):
-    facts, spent, last, asked, acts, add = set(), {}, {}, {}, [], lambda *amounts: str(decimal.Context(prec=800).add(*map(decimal.Decimal, amounts)))
+    facts, spent, last, asked, acts, add = set(), {}, {}, {}, [], lambda *amounts: str(EXACT.add(*map(decimal.Decimal, amounts)))
     for r in view["gate"]:
         kind, known = r["kind"], asked.get(r.get("approval"))
         if kind == "intent": facts |= {("resource", name, saga, 0, "", 0) for name in r.get("resources", ()) if not sealed}
@@ -92,7 +93,10 @@ def main(path):
     rows = {saga: dict(zip(ROW, rest)) for saga, *rest in db.execute(f"SELECT saga, {', '.join(ROW)} FROM sagas")}
     found = [check_saga(db, saga, row) for saga, row in rows.items()]
     if sum(seen for seen, *_ in found) != last or [leaf for _, leaf in sorted(sum((x for _, x, _ in found), []))] != [*range(1, 1 + sum(len(x) for _, x, _ in found))]: stop("positions or leaves have gaps, or leaves are out of order")
-    if db.execute("SELECT count(*) FROM facts").fetchone() != (sum(held for *_, held in found),): stop("there are facts of no saga")
+    if db.execute("SELECT count(*) FROM facts WHERE kind <> 'total'").fetchone() != (sum(held for *_, held in found),): stop("there are facts of no saga")
+    for name, *total in db.execute("SELECT name, saga, no, at, value FROM facts WHERE kind = 'total'").fetchall():
+        spent = [amount for (amount,) in db.execute("SELECT value FROM facts WHERE kind = 'spend' AND name = ?", (name,))]
+        if not spent or total != ["", 0, len(spent), str(EXACT.normalize(functools.reduce(EXACT.add, map(decimal.Decimal, spent))))]: stop(f"the total of budget {name} is not what was spent of it")
     if {row["key"]: saga for saga, row in sorted(rows.items(), key=lambda item: item[1]["incarnation"]) if row["key"] is not None} != dict(db.execute("SELECT key, saga FROM keys")): stop("the keys do not lead to their newest sagas")
     print(f"undamaged: {len(rows)} sagas, {last} records")
 if __name__ == "__main__":

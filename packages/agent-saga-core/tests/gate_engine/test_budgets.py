@@ -4,15 +4,17 @@ import threading
 from decimal import Decimal
 
 import pytest
-from gate_world import Purse, Says, Stop, refund, world
+from gate_world import Purse, Says, Stop, make_kit, refund, world
 
 from agent_saga import Allow, GateRefused, SagaSuspended
-from agent_saga.errors import SagaRolledBack, StepInDoubt
+from agent_saga.errors import CorruptLog, SagaRolledBack, StepInDoubt
+from agent_saga.gates import Budget, RateLimit
 from agent_saga.model import records as r
 from agent_saga.model.requirements import Within
 from agent_saga.runtime import operators
 from agent_saga.runtime.verdict import settle_by_hand
 from agent_saga.store.reader import checked_records, load
+from agent_saga.store.verify import verify
 
 
 def spent(kit, name="purse"):
@@ -198,15 +200,55 @@ def test_a_step_in_doubt_is_not_repeated_to_spend_again(make):
 
 @pytest.mark.parametrize("planted", ["-1000", "nan", "x", b"\x00"], ids=repr)
 def test_spending_that_cannot_be_read_refuses(make_sqlite, log, planted):
-    """B-14: a planted row that is no amount stops spending; the reason says what to run."""
+    """B-14: a running total that is no amount stops spending; the reason says what to run."""
     import apsw
 
     kit = make_sqlite(Purse(10))
     with kit.transaction("t"):
         kit.charge("ann", 1)
     db = apsw.Connection(log)
-    db.execute("INSERT INTO facts VALUES('spend', 'purse', 'x', 1, ?, 0)", (planted,))
+    db.execute("UPDATE facts SET value = ? WHERE kind = 'total'", (planted,))
     with kit.transaction("u"), pytest.raises(GateRefused, match="agent-saga verify"):
         kit.charge("ann", 1)
-    db.execute("DELETE FROM facts WHERE saga = 'x'")
+    db.execute("UPDATE facts SET value = '1' WHERE kind = 'total'")
     db.close()
+
+
+@pytest.mark.parametrize("change", ["value = '0'", "at = 7", "name = 'x'", "no = 1", "saga = 'x'", "kind = 'x'"])
+def test_a_changed_total_is_noticed(make_sqlite, log, change):
+    """B-15: verify adds each running total up again."""
+    import apsw
+
+    kit = make_sqlite(Purse(10))
+    with kit.transaction("t"):
+        kit.charge("ann", 1)
+        kit.charge("ann", 2)
+    (total,) = kit.writer().store.facts("total")
+    assert total == ("total", "purse", "", 0, "3", 2)
+    db = apsw.Connection(log)
+    db.execute(f"UPDATE facts SET {change} WHERE kind = 'total'")
+    with pytest.raises(CorruptLog):
+        verify(kit.writer().store)
+    db.execute("DELETE FROM facts WHERE kind IN ('total', 'x')")
+    db.close()
+    verify(kit.writer().store)
+    with kit.transaction("u"):  # Without a total the budget is added up.
+        with pytest.raises(GateRefused, match="has 7 left"):
+            kit.charge("ann", 8)
+        kit.charge("ann", 7)
+
+
+def test_a_look_costs_the_same_however_much_was_spent(clock, monkeypatch):
+    """B-16: the log reads one row of a forever-budget, and what three windows hold of a rolling one."""
+    kit = make_kit("memory:", Budget(name="b", limit=1000), RateLimit(name="r", calls=1000, window=10))
+    for number in range(20):
+        clock.jump(100)
+        with kit.transaction("t"):
+            kit.charge("ann", number)
+    state, looked = kit.writer().store._state, []
+    before = state.facts_of_name
+    monkeypatch.setattr(state, "facts_of_name", lambda *names: looked.append(before(*names)) or looked[-1])
+    with kit.transaction("t"):
+        kit.charge("ann", 1)
+    assert max(map(len, looked)) <= 1
+    kit.close()

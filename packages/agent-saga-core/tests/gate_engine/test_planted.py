@@ -89,6 +89,7 @@ def test_a_removed_row_takes_the_word_away(kit, log):
 PLANTED = [
     ("spend", "purse", 1, "-5", 0),
     ("spend", "purse", 1, "5", 0),
+    ("total", "purse", 0, "0", 1),
     ("resource", "account:ann", 0, "", 0),
     ("approval", "x:a1", 0, "approved", 2**62),
     ("halt", "*", 0, "fire", 0),

@@ -52,7 +52,9 @@ def test_a_fixed_window_is_part_of_the_name(moved_clock, window, name):
 def test_a_rolling_window_counts_from_its_start(moved_clock):
     """GATE: a rolling window counts what was reserved since then."""
     required = only(RateLimit(name="calls", calls=5, window=90).decide(call(), Facts()))
-    assert required.budget == "calls:calls"
+    number = moved_clock.time_ns() // (90 * 10**9)
+    assert required.budget == f"calls:calls@90s.{number}"
+    assert required.also == (f"calls:calls@90s.{number - 1}", f"calls:calls@90s.{number + 1}")
     assert required.since_ns == moved_clock.time_ns() - 90 * 10**9
     assert (required.amount, required.limit) == (1, 5)
 

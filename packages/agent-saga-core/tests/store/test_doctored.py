@@ -331,7 +331,7 @@ def test_edited_facts_are_noticed(gated, tmp_path, independent):
     copy, tried = tmp_path / "copy.db", 0
     assert (ours(gated), independent(gated)) == (0, 0)
     for key in query(gated, "SELECT kind, name, saga, no FROM facts"):
-        for edit in FACT_EDITS:
+        for edit in FACT_EDITS[key[0] == "total" :]:  # A total that is not there is added up when it is asked for.
             statement = edit.format(this="kind = ? AND name = ? AND saga = ? AND no = ?")
             if doctor(gated, copy, (statement, *key)):
                 tried += 1

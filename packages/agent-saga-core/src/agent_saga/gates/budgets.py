@@ -166,12 +166,21 @@ class Share:
         name = self._name
         if self._part is not None:
             name = f"{name}/{self._part(call, saga)}"
-        since = 0
         if self._window is not None:
             name = f"{name}@{_stamp(self._window, clock().time_ns() // (60 * _NS))}"
         elif self._rolling_ns:
-            since = max(0, clock().time_ns() - self._rolling_ns)
-        return Allow((Within(budget=name, amount=amount, limit=most, since_ns=since),))
+            return Allow((self._rolling(name, amount, most),))
+        return Allow((Within(budget=name, amount=amount, limit=most),))
+
+    def _rolling(self, name: str, amount: Decimal, most: Decimal) -> Within:
+        """A rolling window: what is spent is kept apart by windows, so that a look goes over three of them at most.
+
+        The one after this one is for processes whose clock is ahead.
+        """
+        now, length = clock().time_ns(), self._rolling_ns
+        number = now // length
+        parts = [f"{name}@{length / _NS:g}s.{part}" for part in (number, number - 1, number + 1)]
+        return Within(budget=parts[0], amount=amount, limit=most, since_ns=max(1, now - length), also=tuple(parts[1:]))
 
 
 @functools.lru_cache(maxsize=64)

@@ -31,12 +31,14 @@ class Within:
         amount: what this call takes.
         limit: the budget.
         since_ns: only reservations made at or after this time count (0: all of them).
+        also: budgets whose reservations count too; with `since_ns` only.
     """
 
     budget: str
     amount: Decimal
     limit: Decimal
     since_ns: int = 0
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the amounts: what cannot be compared must not get as far as the log.
@@ -86,6 +88,11 @@ def is_amount(value: object) -> bool:
         return True  # Too short to have that many digits behind the point; taking it apart costs ten times as much.
     exponent = int(value.as_tuple().exponent)
     return exponent >= -DIGITS_MAX and value.adjusted() < DIGITS_MAX
+
+
+def spelled(amount: Decimal) -> str:
+    """Return the one text of an amount, whatever the precision of this thread's context."""
+    return str(_EXACT.normalize(amount))
 
 
 def total(first: Decimal, second: Decimal) -> Decimal:

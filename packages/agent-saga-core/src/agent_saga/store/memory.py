@@ -13,7 +13,8 @@ from agent_saga.errors import InvariantViolation
 from agent_saga.machine.gate import HALTING
 from agent_saga.model.records import AnyRecord, chain_hash, encode_body
 from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
-from agent_saga.store.rules import TOTAL, Current, judge, mark_refused, unmet, with_totals
+from agent_saga.store.rules import Current, judge, mark_refused, unmet
+from agent_saga.store.totals import TOTAL, with_totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -30,14 +30,13 @@ from agent_saga.model.records import (
 )
 from agent_saga.model.requirements import Approved, Free, Undecided, Within, total
 from agent_saga.store.port import Refused, Stale, Taken
+from agent_saga.store.totals import running_total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
     from agent_saga.model.requirements import Requirement
     from agent_saga.store.port import Amended, Item
+    from agent_saga.store.totals import Facts
 
 
 @dataclass(slots=True)
@@ -146,13 +145,6 @@ def _judge_amended(amended: Amended, lookup: Lookup) -> Stale | None:
     return None
 
 
-class Facts(Protocol):
-    """What a store holds of the facts of all sagas, inside its transaction."""
-
-    def facts_of_name(self, kind: str, name: str) -> Iterable[Fact]:
-        """Return the facts of one kind and name."""
-
-
 def unmet(item: Item, facts: Facts) -> Refused | None:
     """Return what an item requires and does not have, or None when all of it holds."""
     asked: dict[str, Decimal] = {}
@@ -184,18 +176,38 @@ def _held(saga_id: str, names: tuple[str, ...], facts: Facts) -> Refused | None:
 
 
 def _exceeded(item: Item, wanted: Within, facts: Facts, asked: dict[str, Decimal]) -> Refused | None:
-    spent, own = asked.get(wanted.budget, Decimal(0)), _step(item)
-    for fact in facts.facts_of_name("spend", wanted.budget):
-        if not amount_in(fact.value):
-            return Refused(f"what was spent of budget {wanted.budget!r} cannot be read: run agent-saga verify")
-        # What an earlier attempt of this very step took is replaced by what this one takes.
-        if fact.at >= wanted.since_ns and (fact.saga_id, fact.no) != own:
-            spent = total(spent, Decimal(fact.value))
+    before = spent_of(wanted, facts, own=_step(item))
+    if before is None:
+        return Refused(f"what was spent of budget {wanted.budget!r} cannot be read: run agent-saga verify")
+    spent = total(asked.get(wanted.budget, Decimal(0)), before)
     if total(spent, wanted.amount) > wanted.limit:
         left = max(total(wanted.limit, -spent), Decimal(0))
         return Refused(f"budget {wanted.budget!r} has {left} left of {wanted.limit}, and {wanted.amount} was asked")
     asked[wanted.budget] = total(asked.get(wanted.budget, Decimal(0)), wanted.amount)
     return None
+
+
+def spent_of(wanted: Within, facts: Facts, *, own: tuple[str, int] = ("", 0)) -> Decimal | None:
+    """Return what counts against a limit now, or None when that cannot be read.
+
+    Args:
+        wanted: the limit.
+        facts: what the store holds.
+        own: a saga and step: what an earlier attempt of it took is replaced by what the next one takes.
+    """
+    if not wanted.since_ns:
+        known, mine = running_total(wanted.budget, facts), facts.fact("spend", wanted.budget, *own)
+        if not (amount_in(known.value) and (mine is None or amount_in(mine.value))):
+            return None
+        return Decimal(known.value) if mine is None else total(Decimal(known.value), -Decimal(mine.value))
+    spent = Decimal(0)
+    for name in (wanted.budget, *wanted.also):
+        for fact in facts.facts_of_name("spend", name):
+            if not amount_in(fact.value):
+                return None
+            if fact.at >= wanted.since_ns and (fact.saga_id, fact.no) != own:
+                spent = total(spent, Decimal(fact.value))
+    return spent
 
 
 def _step(item: Item) -> tuple[str, int]:

@@ -48,6 +48,9 @@ ROW_COLUMNS: Final = (
 )
 
 
+SELECT_FACT: Final = (
+    "SELECT kind, name, saga, no, value, at FROM facts WHERE kind = ? AND name = ? AND saga = ? AND no = ?"
+)
 SELECT_FACTS: Final = "SELECT kind, name, saga, no, value, at FROM facts WHERE kind = ?"
 SELECT_HALTS: Final = (
     "SELECT kind, name, saga, no, value, at FROM facts WHERE kind >= 'drain' AND kind <= 'quarantine' AND kind <> 'key'"
@@ -166,7 +169,7 @@ def stored_row(values: Sequence[Any]) -> StoredRow:
 
 SELECT_STRAY_FACT: Final = (
     "SELECT facts.kind || ' ' || facts.name FROM facts LEFT JOIN sagas ON sagas.saga = facts.saga "
-    "WHERE sagas.saga IS NULL LIMIT 1"
+    "WHERE sagas.saga IS NULL AND facts.kind <> 'total' LIMIT 1"
 )
 _FACTS_BY_INDEX: Final = "SELECT saga, kind, name, no FROM facts INDEXED BY facts_by_saga"
 _FACTS_BY_TABLE: Final = "SELECT saga, kind, name, no FROM facts NOT INDEXED"

@@ -19,7 +19,8 @@ from agent_saga.store.mark import MarkWriter, read_mark
 from agent_saga.store.owners import Mutex
 from agent_saga.store.port import Committed
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
-from agent_saga.store.schema import SELECT_FACTS, create_file
+from agent_saga.store.schema import SELECT_FACT, SELECT_FACTS, create_file
+from agent_saga.store.totals import with_totals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,8 +181,14 @@ class SqliteWriter:
         """See rules.Facts.facts_of_name."""
         return [Fact(*values) for values in self._select(SELECT_FACTS + " AND name = ?", (kind, name))]
 
+    def fact(self, kind: str, name: str, saga_id: str, no: int) -> Fact | None:
+        """See rules.Facts.fact."""
+        found = self._run(SELECT_FACT, (kind, name, saga_id, no)).fetchall()
+        return Fact(*found[0]) if found else None
+
     def _change_facts(self, change: FactsChange | None) -> None:
         if change is not None:
+            change = with_totals(change, self)
             for fact in change.removed:
                 self._run(_DROP_FACT, fact[:4])
             for fact in change.added:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import CorruptLog
-from agent_saga.machine.gate import amount_in, facts_of
+from agent_saga.machine.gate import facts_of
 from agent_saga.machine.row import row_of
 from agent_saga.store.mark import UNCHECKED
 from agent_saga.store.port import Query, StoredRow
 from agent_saga.store.reader import history
-from agent_saga.store.rules import TOTAL, added_up
+from agent_saga.store.totals import TOTAL, added_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,8 +162,7 @@ def _check_totals(store: LogStore) -> None:
     """Compare the running total of each budget with what it adds up, unless that has changed meanwhile."""
     for known in store.facts(TOTAL):
         summed = added_up(known.name, store.facts("spend", known.name))
-        odd = known.saga_id or known.no or summed.at != known.at or not amount_in(known.value)
-        if (odd or Decimal(known.value) != Decimal(summed.value)) and store.facts(TOTAL, known.name) == [known]:
+        if (known != summed or known.at == 0) and known in store.facts(TOTAL, known.name):
             raise CorruptLog(f"the running total of budget {known.name!r} is not what was spent of it")
 
 

@@ -13,6 +13,7 @@ from agent_saga.machine.gate import HALTING
 from agent_saga.model.records import chain_hash, encode_body
 from agent_saga.store.port import Committed, StoredRecord, StoredRow
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
+from agent_saga.store.totals import TOTAL, with_totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,6 +82,10 @@ class Transaction:
     def facts_of_name(self, kind: str, name: str) -> list[Fact]:
         """See rules.Facts.facts_of_name."""
         return sorted(fact for fact in self.facts if (fact.kind, fact.name) == (kind, name))
+
+    def fact(self, kind: str, name: str, saga_id: str, no: int) -> Fact | None:
+        """See rules.Facts.fact."""
+        return next((fact for fact in self.facts if fact[:4] == (kind, name, saga_id, no)), None)
 
     def saga(self, saga_id: str) -> Current | None:
         """See rules.Lookup.saga."""

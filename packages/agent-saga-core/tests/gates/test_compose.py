@@ -68,8 +68,8 @@ def test_all_of_is_as_strict_as_its_strictest(policies):
     stated = [policy.decision for policy in policies]
     decision = settle(all_of(*policies).decide(call(), Facts()))
     questions = [one for one in stated if isinstance(one, Ask)]
-    required = [need for one in stated if isinstance(one, Allow) for need in one.requires]
-    if any(isinstance(one, Refuse) for one in stated) or (questions and required):
+    required = [need for one in stated if isinstance(one, Allow | Ask) for need in one.requires]
+    if any(isinstance(one, Refuse) for one in stated):
         refused(decision)
     elif questions:
         question = asked(decision)
@@ -78,6 +78,7 @@ def test_all_of_is_as_strict_as_its_strictest(policies):
         assert question.suspend is any(one.suspend for one in questions)
         assert question.expires_s == min(one.expires_s for one in questions)
         assert all(one.reason in question.reason for one in questions)
+        assert list(question.requires) == required
     else:
         assert list(allowed(decision)) == required
 

@@ -141,9 +141,9 @@ class UIConfirmationArtifact:
             expires_at_ns: when the question ends, in nanoseconds since the epoch.
             quorum: how many people must approve.
             signed: they must sign.
-            hide: arguments whose values must not be shown (those declared with `redact=`).
+            hide: arguments whose values must not be shown, besides those that the tool declares with `redact=`.
         """
-        rows = _Rows(frozenset(hide))
+        rows = _Rows(frozenset((*hide, *call.redact)))
         rows.add_all(call.kwargs)
         tool = visible(call.tool)
         return cls(
@@ -175,11 +175,14 @@ class UIConfirmationArtifact:
 
 
 def digest_of(call: ProposedCall) -> str:
-    """Return a digest of tool, version and canonical arguments: any change of the call changes it."""
+    """Return a digest of tool, version and canonical arguments: any change of the call changes it.
+
+    Redacted arguments are left out: a digest of a short secret gives it away.
+    """
     digest = hashlib.sha256(b"agent-saga/card/1\0")
     parts = [call.tool, str(call.version), call.effect.value]
     for name in sorted(call.kwargs):
-        parts += [name, encode(call.kwargs[name]).canonical]
+        parts += [name, HIDDEN if name in call.redact else encode(call.kwargs[name]).canonical]
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big") + data)

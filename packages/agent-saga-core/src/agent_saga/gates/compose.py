@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.errors import DeclarationError
@@ -208,15 +208,11 @@ class AllOf(_Composed):
             decision = yield from _ask(policy, call, saga)
             if isinstance(decision, Refuse):
                 return decision
+            requires += decision.requires
             if isinstance(decision, Ask):
                 questions.append(decision)
-            else:
-                requires += decision.requires
-        if questions and requires:
-            # INVARIANT: no requirement is dropped. One decision cannot carry both.
-            return Refuse(f"all_of cannot both ask and spend for {call.tool}; list the budget as a policy of its own")
         if questions:
-            return _merged(questions)
+            return replace(_merged(questions), requires=tuple(requires))  # INVARIANT: no requirement is dropped.
         return Allow(tuple(requires)) if requires else ALLOW
 
 

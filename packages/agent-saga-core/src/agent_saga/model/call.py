@@ -26,6 +26,7 @@ class ProposedCall:
         compensator: the registered name of what would compensate it, or None.
         valid_for_s: how long after the effect that works; None for ever.
         lives_in: the place where the compensation lives, or None.
+        redact: the arguments whose values must not leave the process, nor be in the reason of a decision.
     """
 
     tool: str
@@ -37,6 +38,7 @@ class ProposedCall:
     compensator: str | None = None
     valid_for_s: float | None = None
     lives_in: str | None = None
+    redact: tuple[str, ...] = ()
 
 
 class SagaFacts(Protocol):

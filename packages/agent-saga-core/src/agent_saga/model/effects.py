@@ -90,6 +90,7 @@ class Ask:
         signed: each word must be signed by a key that the operator registered.
         expires_s: how long the question stands.
         suspend: suspend the saga until it is answered, instead of waiting in the process.
+        requires: what must hold in the transaction of the intent besides, as of `Allow`.
     """
 
     reason: str
@@ -97,6 +98,7 @@ class Ask:
     signed: bool = False
     expires_s: float = 300.0
     suspend: bool = False
+    requires: tuple[Requirement, ...] = ()
 
 
 Decision = Allow | Refuse | Ask

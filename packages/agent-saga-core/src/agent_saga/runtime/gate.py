@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import UsageError
 from agent_saga.model.effects import Allow, Ask, Decision, Effect, Refuse
-from agent_saga.model.requirements import Approved, Free, Requirement, Within
+from agent_saga.model.requirements import Approved, Free, Requirement
+from agent_saga.model.values import encode
 from agent_saga.runtime import approval, halts, resources
 from agent_saga.runtime.clock import clock
+from agent_saga.runtime.decision import decide
 from agent_saga.runtime.declaration import encode_kwargs
-from agent_saga.runtime.ops import Invoke
-from agent_saga.runtime.refusal import recordable, refuse
+from agent_saga.runtime.refusal import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
-    from agent_saga.model.call import Policy, ProposedCall, SagaFacts
+    from agent_saga.model.call import ProposedCall, SagaFacts
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.saga import Saga
     from agent_saga.runtime.step import ToolCall
 
-POLICY_S_MAX: Final = 60.0
-"""How long an async policy may take. A sync one runs in the caller's thread, and must return at once."""
-EXPIRES_S_MAX: Final = 10 * 365 * 86_400.0
+DECISION_NS: Final = 1_000_000_000
+"""How old the policies' decisions may be when the intent is made after a wait."""
+LOOKS_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +78,52 @@ class _Asked:
     waited: bool = False
 
 
+def asks_nothing(saga: Saga, call: ToolCall) -> bool:
+    """Tell whether the gate has no more to look at than the kill switch: the default rule is the only one.
+
+    A shorter way to the answer of `pass_gate` for the calls that most sagas make; what it leaves out is never asked.
+    """
+    declaration, policies = call.declaration, saga.policies
+    return (
+        len(policies) == 1
+        and type(policies[0]) is IrreversibleAsks
+        and declaration.effect is not Effect.IRREVERSIBLE
+        and not declaration.resources
+    )
+
+
 def pass_gate(saga: Saga, call: ToolCall, proposed: ProposedCall) -> Generator[Op, Any, Passed]:
     """Return what the intent of a call must bring along.
 
     Every policy is asked before anybody is bothered, so a question hides no refusal. Where time has passed since the
-    call was looked at first, the kill switch and the arguments are looked at again before the intent.
+    call was looked at first, the kill switch and the arguments are looked at again before the intent; and where it
+    waited, for a word or a resource, so are the policies.
 
     Raises:
         GateRefused: it may not run; the refusal is recorded, and nothing happened.
         SagaSuspended: it waits for a decision, or the saga is halted.
     """
     halts.check(saga, proposed.tool)
-    asked = yield from _ask_policies(saga, proposed)
-    held = yield from resources.wanted(saga, call, asked.names)
-    if not (asked.requires or asked.questions or asked.waited or held):
-        return NOTHING_ASKED
-    approvals: list[str] = []
-    for name, question in asked.questions:
-        approvals.append((yield from approval.ask(saga, call, proposed, name, question, taken=approvals)))
-    if asked.waited or held or approvals:
-        yield from _look_again(saga, call, proposed)
-    now_ns = clock().time_ns()
-    good = [Approved(approval=known, now_ns=now_ns) for known in approvals]
-    free = [Free(names=held)] if held else []
-    return Passed(requires=(*asked.requires, *good, *free), approvals=tuple(approvals), resources=held)
+    secrets = _secrets(call)
+    for _ in range(LOOKS_MAX):
+        asked = yield from _ask_policies(saga, proposed)
+        asked_at = clock().time_ns()
+        held = yield from resources.wanted(saga, call, asked.names)
+        if not (asked.requires or asked.questions or asked.waited or held):
+            return NOTHING_ASKED
+        approvals: list[str] = []
+        for name, question in asked.questions:
+            approvals.append((yield from approval.ask(saga, call, proposed, name, question, taken=approvals)))
+        if asked.waited or held or approvals:
+            yield from _look_again(saga, call, proposed, secrets)
+        now_ns = clock().time_ns()
+        if (held or approvals) and abs(now_ns - asked_at) > DECISION_NS:
+            continue  # A freeze may have begun, a circuit opened, a day ended. The words that were given still count.
+        good = [Approved(approval=known, now_ns=now_ns) for known in approvals]
+        free = [Free(names=held)] if held else []
+        return Passed(requires=(*asked.requires, *good, *free), approvals=tuple(approvals), resources=held)
+    yield from refuse(saga, proposed.tool, "gate", f"the policies demanded new waits {LOOKS_MAX} times in a row")
+    raise AssertionError
 
 
 def pass_again(saga: Saga, tool: str, passed: Passed) -> Passed:
@@ -120,80 +141,37 @@ def _ask_policies(saga: Saga, proposed: ProposedCall) -> Generator[Op, Any, _Ask
     asked = _Asked()
     for policy in saga.policies:
         name = type(policy).__name__
-        match (yield from decide(policy, proposed, saga, asked)):
-            case Allow(requires=more):
-                for one in more:
-                    if isinstance(one, Free):
-                        asked.names.extend(one.names)
-                    else:
-                        asked.requires.append(one)
-            case Refuse(reason):
-                yield from refuse(saga, proposed.tool, name, reason)
-            case Ask() as question:
-                asked.questions.append((name, question))
+        decision = yield from decide(policy, proposed, saga, asked)
+        if isinstance(decision, Refuse):
+            yield from refuse(saga, proposed.tool, name, decision.reason)
+            continue
+        for one in decision.requires:
+            if isinstance(one, Free):
+                asked.names.extend(one.names)
+            else:
+                asked.requires.append(one)
+        if isinstance(decision, Ask):
+            asked.questions.append((name, decision))
     # The default rule wants somebody's word. Where a policy of the user asks for one, that is the word.
     asked.questions = [one for one in asked.questions if one[0] != IrreversibleAsks.__name__] or asked.questions
     return asked
 
 
-def _look_again(saga: Saga, call: ToolCall, proposed: ProposedCall) -> Generator[Op, Any, None]:
+def _secrets(call: ToolCall) -> dict[str, str]:
+    """Return what the redacted arguments are now; their stored form does not say."""
+    names = {path.partition(".")[0] for path in call.declaration.redact}
+    return {name: encode(call.kwargs[name]).text for name in names & call.kwargs.keys()}
+
+
+def _look_again(
+    saga: Saga, call: ToolCall, proposed: ProposedCall, secrets: dict[str, str]
+) -> Generator[Op, Any, None]:
     """What was approved, or allowed while time passed, is what was looked at: mutable arguments may have changed."""
     halts.check(saga, proposed.tool)
-    if encode_kwargs(call.declaration, call.kwargs) != call.encoded:
+    if encode_kwargs(call.declaration, call.kwargs) != call.encoded or _secrets(call) != secrets:
         yield from refuse(
             saga, proposed.tool, "arguments", "an argument was changed while the call waited; what was seen is not run"
         )
-
-
-def decide(
-    policy: Policy, call: ProposedCall, saga: SagaFacts, asked: _Asked | None = None
-) -> Generator[Op, Any, Decision]:
-    """Ask one policy; an exception, no answer in time, and whatever is not one of the three decisions refuse.
-
-    Args:
-        policy: the policy.
-        call: the call.
-        saga: its saga.
-        asked: told when the policy takes time.
-    """
-    try:
-        decision = policy.decide(call, saga)
-        if not isinstance(decision, Allow | Refuse | Ask) and inspect.isawaitable(decision):
-            if asked is not None:
-                asked.waited = True
-            decision = yield Invoke(_awaited(decision), {}, POLICY_S_MAX)
-        flaw = _flaw(decision)
-    except TimeoutError:
-        return Refuse("the policy gave no answer in time")
-    except Exception as error:  # noqa: BLE001 - a policy that fails refuses.
-        return Refuse(f"the policy failed: {type(error).__name__}: {error}")
-    return decision if flaw is None else Refuse(flaw)
-
-
-def _flaw(decision: object) -> str | None:
-    """Return why something that a policy returned cannot be acted on, or None."""
-    match decision:
-        case Allow(requires=requires):
-            good = all(isinstance(one, Within | Free) and _is_recordable(one) for one in requires)
-        case Refuse():
-            good = True
-        case Ask(quorum=quorum, expires_s=expires_s):
-            good = type(quorum) is int and quorum >= 1 and isfinite(expires_s) and 0 < expires_s <= EXPIRES_S_MAX
-        case _:
-            return f"the policy returned {decision!r}, which is no decision"
-    return None if good else f"the policy returned {decision!r}, which cannot be acted on"
-
-
-def _is_recordable(requirement: Within | Free) -> bool:
-    names = requirement.names if isinstance(requirement, Free) else (requirement.budget,)
-    return all(type(name) is str and recordable(name) == name for name in names)
-
-
-def _awaited(awaitable: Any) -> Callable[[], Any]:
-    async def run() -> Any:
-        return await awaitable
-
-    return run
 
 
 def check_approver(approver: object) -> None:

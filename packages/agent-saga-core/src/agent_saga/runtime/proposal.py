@@ -44,6 +44,7 @@ def proposed(call: ToolCall, *, repeats: bool) -> ProposedCall:
         version=declaration.version,
         adapter=call.adapter,
         repeats=repeats,
+        redact=tuple(path.partition(".")[0] for path in declaration.redact),
         **_compensation_facts(declaration),
     )
 

@@ -1,0 +1,117 @@
+"""Asking one policy: whatever it does, what comes of it is a decision that can be acted on and recorded."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from agent_saga.model.effects import Allow, Ask, Decision, Refuse
+from agent_saga.model.requirements import Free, Within
+from agent_saga.runtime.ops import Invoke
+from agent_saga.runtime.refusal import recordable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from agent_saga.model.call import Policy, ProposedCall, SagaFacts
+    from agent_saga.runtime.ops import Op
+
+POLICY_S_MAX: Final = 60.0
+"""How long an async policy may take. A sync one runs in the caller's thread, and must return at once."""
+EXPIRES_S_MAX: Final = 10 * 365 * 86_400.0
+_SHORT: Final = 6
+_QUOTED: Final = (56, 40)
+"""Rules quote the beginning of a long value."""
+
+
+class Waits(Protocol):
+    """Who wants to know that a policy took time."""
+
+    waited: bool
+
+
+def decide(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) -> Generator[Op, Any, Decision]:
+    """Ask one policy; an exception, no answer in time, and whatever is not one of the three decisions refuse.
+
+    Args:
+        policy: the policy.
+        call: the call.
+        saga: its saga.
+        waits: told when the policy takes time.
+    """
+    decision = yield from _decision(policy, call, saga, waits)
+    return decision if isinstance(decision, Allow) or not call.redact else _withheld(decision, call)
+
+
+def _decision(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) -> Generator[Op, Any, Decision]:
+    try:
+        decision = policy.decide(call, saga)
+        if not isinstance(decision, Allow | Refuse | Ask) and inspect.isawaitable(decision):
+            waits.waited = True
+            decision = yield Invoke(_awaited(decision), {}, POLICY_S_MAX)
+        flaw = _flaw(decision)
+    except TimeoutError:
+        return Refuse("the policy gave no answer in time")
+    except Exception as error:  # noqa: BLE001 - a policy that fails refuses.
+        return Refuse(f"the policy failed: {type(error).__name__}: {error}")
+    if flaw is not None:
+        return Refuse(flaw)
+    return decision  # type: ignore[no-any-return]
+
+
+def _withheld(decision: Refuse | Ask, call: ProposedCall) -> Refuse | Ask:
+    """Return a decision whose reason, which is recorded, quotes no redacted argument."""
+    texts = sorted({text for name in call.redact for text in _leaves(call.kwargs.get(name))}, key=len, reverse=True)
+    reason = str(decision.reason)
+    for text in texts:
+        reason = re.sub(
+            rf"(?<!\w){re.escape(text)}(?!\w)" if len(text) < _SHORT else re.escape(text), "<redacted>", reason
+        )
+    return replace(decision, reason=reason)
+
+
+def _leaves(value: object) -> set[str]:
+    """Return the texts by which a value, or what is in it, may be quoted."""
+    if isinstance(value, Mapping):
+        return set().union(*map(_leaves, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return set().union(*map(_leaves, value))
+    if value is None or isinstance(value, bool):
+        return set()
+    text = str(value)
+    escaped = ascii(text)[1:-1]
+    return {form for form in (text, escaped, *(escaped[:length] for length in _QUOTED)) if form}
+
+
+def _flaw(decision: object) -> str | None:
+    """Return why something that a policy returned cannot be acted on, or None."""
+    match decision:
+        case Allow(requires=requires):
+            good = all(map(_is_requirement, requires))
+        case Refuse():
+            good = True
+        case Ask(quorum=quorum, expires_s=expires_s, requires=requires):
+            good = type(quorum) is int and quorum >= 1 and isfinite(expires_s) and 0 < expires_s <= EXPIRES_S_MAX
+            good = good and all(map(_is_requirement, requires))
+        case _:
+            return f"the policy returned {decision!r}, which is no decision"
+    return None if good else f"the policy returned {decision!r}, which cannot be acted on"
+
+
+def _is_requirement(requirement: object) -> bool:
+    """Tell whether the log can check, and record, what a policy demands."""
+    if not isinstance(requirement, Within | Free):
+        return False
+    names = requirement.names if isinstance(requirement, Free) else (requirement.budget,)
+    return all(type(name) is str and recordable(name) == name for name in names)
+
+
+def _awaited(awaitable: Any) -> Callable[[], Any]:
+    async def run() -> Any:
+        return await awaitable
+
+    return run

@@ -42,6 +42,13 @@ class Record(msgspec.Struct, tag_field="kind", kw_only=True, omit_defaults=True,
     values: dict[str, str] = {}
 
 
+def _as_float(record: msgspec.Struct, *names: str) -> None:
+    """Make floats of whole numbers in fields that are floats: `60` in a body would not be its own re-encoding."""
+    for name in names:
+        if type(getattr(record, name)) is int:
+            msgspec.structs.force_setattr(record, name, float(getattr(record, name)))
+
+
 class SagaOpened(Record, tag="saga_opened", kw_only=True):
     """A saga began. Small sagas that state facts about another one name it in `amends`."""
 
@@ -58,6 +65,9 @@ class SagaOpened(Record, tag="saga_opened", kw_only=True):
     tags: list[str] = []
     amends: str | None = None
     by: str | None = None
+
+    def __post_init__(self) -> None:
+        _as_float(self, "suspend_ttl_s", "rollback_timeout_s")
 
 
 class Decided(Record, tag="decision", kw_only=True):
@@ -169,6 +179,9 @@ class Recipe(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
     verify: str | None = None
     timeout_s: float | None = None
 
+    def __post_init__(self) -> None:
+        _as_float(self, "timeout_s")
+
 
 class Intent(Record, tag="intent", kw_only=True):
     """An effect is about to happen (attempt 1), or is about to be tried again under the same key.
@@ -199,6 +212,10 @@ class Intent(Record, tag="intent", kw_only=True):
     resolves: str | None = None
     resources: list[str] = []
     refused: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.settle_s) is int:  # One of these is made for each step.
+            self.settle_s = float(self.settle_s)
 
 
 class Outcome(Record, tag="outcome", kw_only=True):

@@ -15,6 +15,7 @@ class Shop:
     def __init__(self):
         self.events = []
         self.raises = {}
+        self.on_refund = lambda: None
 
     @contextlib.contextmanager
     def open(self):
@@ -53,6 +54,7 @@ def new(kind, thing):
 def refund(thing: str) -> None:
     if ("refund", thing) not in here().events:
         new("refund", thing)
+        here().on_refund()
 
 
 BACK = {"effect": "compensable", "compensate": refund.bind(thing="result.id")}

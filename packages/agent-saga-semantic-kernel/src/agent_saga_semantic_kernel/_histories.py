@@ -6,6 +6,7 @@ import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry import trace
 from semantic_kernel.contents.function_call_content import FunctionCallContent
 from semantic_kernel.contents.function_result_content import FunctionResultContent
 
@@ -24,10 +25,11 @@ _seen: Final[weakref.WeakKeyDictionary[Saga, weakref.WeakValueDictionary[int, An
 
 
 def begins(history: ChatHistory | None) -> None:
-    """Claim, the first time that a saga meets a history, the steps whose results it brings along."""
+    """Put the saga's id on the span, and claim, the first time that it meets a history, the steps with results in it."""
     saga = current_saga()
     if saga is None or history is None:
         return
+    trace.get_current_span().set_attribute("saga.id", saga.id)
     seen = _seen.setdefault(saga, weakref.WeakValueDictionary())
     if seen.get(id(history)) is not history:
         seen[id(history)] = history

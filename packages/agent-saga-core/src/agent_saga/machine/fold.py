@@ -117,7 +117,7 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
     step.adapter, step.call_id, step.call_scope = record.adapter, record.call_id, record.call_scope
     step.framework_attempt, step.resolves = record.framework_attempt, record.resolves
     step.kwargs = _kwargs(values, "kwargs.")
-    step.answered = False
+    step.answered, step.lost_at = False, 0
     gate.take_resources(view, record)
     if record.refused is not None:
         refuse(view, record.step, record.refused)
@@ -263,6 +263,8 @@ def _claimed(view: SagaView, record: r.Claimed, _values: Mapping[str, str]) -> N
         raise TransitionError(f"epoch {record.epoch} cannot follow epoch {view.epoch}")
     view.owner, view.epoch = record.owner, record.epoch
     view.expires_at = view.released_until = None
+    for step in view.steps.values():
+        step.lost_at = step.lost_at or record.at
 
 
 def _released(view: SagaView, record: r.Released, _values: Mapping[str, str]) -> None:

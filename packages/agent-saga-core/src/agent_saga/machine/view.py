@@ -37,6 +37,7 @@ class StepView(msgspec.Struct, kw_only=True):
         intent_n, outcome_n: the records that said so, for what came before what.
         generation: of the compensation's key; it grows with each landing that became known afterwards.
         verified: what the read-back after the compensation said.
+        lost_at: the first claim after its last attempt: since then at the latest, whoever made the call is gone.
         next_at: sweeps leave the step alone until then (its compensation failed, or its probe could not tell).
         unknowable: how often its probe could not tell.
     """
@@ -79,6 +80,7 @@ class StepView(msgspec.Struct, kw_only=True):
     intent_at: int = 0
     outcome_n: int = 0
     outcome_at: int = 0
+    lost_at: int = 0
     generation: int = 1
     compensation_attempts: int = 0
     compensation_at: int = 0

@@ -242,7 +242,6 @@ def resume_saga(writer: Writer, saga_id: str) -> Generator[Op, Any, LiveSaga | s
         return f"saga {saga_id!r}, which is not in the log"
     live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
     live.resumed = True
-    live.dead_since_ns = clock().time_ns()
     ticket = live.emit(r.Claimed, durable=True, owner=writer.store.owner(), epoch=live.epoch, purpose="resume")
     try:
         yield from live.committed(ticket)

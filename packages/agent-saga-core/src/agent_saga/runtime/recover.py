@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent_saga.machine.view import SagaView, StepView
     from agent_saga.model.report import RollbackReport
     from agent_saga.runtime.ops import Op
-    from agent_saga.runtime.writer import Writer
+    from agent_saga.runtime.writer import Ticket, Writer
     from agent_saga.store.port import LogStore, StoredRow
     from agent_saga.store.reader import Loaded
 
@@ -217,18 +217,25 @@ def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generato
         if loaded.view.amends is not None:
             return (yield from _recover_amendment(writer, loaded))
         live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
-        live.dead_since_ns = clock().time_ns()
         ticket = live.emit(r.Claimed, durable=True, owner=store.owner(), epoch=live.epoch)
-        yield from live.committed(ticket)
+        yield from _or_released(live, live.committed(ticket))
     finally:
         if dead is not None:
             dead.close()
+    yield from _or_released(live, _finish(live))
+    return _recovered(live.view, live.notes, action="recovered" if live.frozen is None else "quarantined")
+
+
+def _or_released(live: LiveSaga, engine: Generator[Op, Any, None]) -> Generator[Op, Any, None]:
+    """Run a part of a recovery, from its claim on; when it is interrupted, give the saga up.
+
+    This process lives on, and may have claimed the saga: without a word nobody else could finish it.
+    """
     try:
-        yield from _finish(live)
-    except BaseException:  # This process lives on: without a word nobody else could finish the saga.
+        yield from engine
+    except BaseException:
         release(live, "its recovery was interrupted")
         raise
-    return _recovered(live.view, live.notes, action="recovered" if live.frozen is None else "quarantined")
 
 
 def _finish(live: LiveSaga) -> Generator[Op, Any, None]:
@@ -251,17 +258,20 @@ def _recover_amendment(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Rec
     live = amendment(writer, target.view, target.row.count, target.row.amendments, name=loaded.view.name)
     live.adopt(loaded.view, loaded.row.count)
     ticket = live.emit(r.Claimed, durable=True, owner=writer.store.owner(), epoch=live.epoch)
-    yield from live.committed(ticket)
+    yield from _or_released(live, _finish_amendment(live, ticket))
+    return _recovered(live.view, live.notes)
+
+
+def _finish_amendment(live: LiveSaga, claim: Ticket | None = None) -> Generator[Op, Any, None]:
+    yield from live.committed(claim)
     yield from unwind_leftovers(live, Budget.of(RECOVERY_BUDGET_S))
     yield from live.committed(live.emit(r.SagaEnded, durable=True, outcome="committed"))
-    return _recovered(live.view, live.notes)
 
 
 def _recover_sealed(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Recovered]:
     """A sealed saga about which something became known later: its chain is closed, so an amendment goes on with it."""
     live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="recover")
-    yield from unwind_leftovers(live, Budget.of(RECOVERY_BUDGET_S))
-    yield from live.committed(live.emit(r.SagaEnded, durable=True, outcome="committed"))
+    yield from _or_released(live, _finish_amendment(live))
     return _recovered(live.view, live.notes)
 
 

@@ -46,7 +46,7 @@ def settle(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any,
             yield from probe(live, step, budget)
         if step.state is StepState.IN_DOUBT and step.bindable_from_intent:
             yield from _travelled(live, step, budget)
-            if step.state is StepState.IN_DOUBT and _unsettled_s(live, step) <= 0:
+            if step.state is StepState.IN_DOUBT and _unsettled_s(step) <= 0:
                 yield from compensate(live, step, budget)
     finally:
         _give_back(live, step.no)
@@ -93,7 +93,7 @@ def _resolve(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, An
                 probed = True
             case Action.VERIFY:
                 verified = not (yield from recheck(live, step))
-            case Action.COMPENSATE if step.state is StepState.IN_DOUBT and _unsettled_s(live, step) > 0:
+            case Action.COMPENSATE if step.state is StepState.IN_DOUBT and _unsettled_s(step) > 0:
                 if not (yield from _travelled(live, step, budget)):
                     return
             case Action.COMPENSATE:
@@ -109,7 +109,7 @@ def _travelled(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, 
     A compensation from the intent alone that ran before would offset nothing, and what lands after it would stand
     unseen, so it is left to a later sweep.
     """
-    wait_s = _unsettled_s(live, step)
+    wait_s = _unsettled_s(step)
     if wait_s <= 0:
         return True
     if wait_s <= min(budget.left_s, budget.settle_wait_s):
@@ -163,7 +163,7 @@ def probe(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, 
     live.notes.pop(step.no, None)
     answer = yield from _ask(step, fn)
     again_at = next_at(step.unknowable + 1)
-    if isinstance(answer, NotLanded) and (wait_s := _unsettled_s(live, step)) > 0:
+    if isinstance(answer, NotLanded) and (wait_s := _unsettled_s(step)) > 0:
         if wait_s <= min(budget.left_s, budget.settle_wait_s):
             yield Sleep(wait_s)
             answer = yield from _ask(step, fn)
@@ -179,8 +179,9 @@ def probe(live: LiveSaga, step: StepView, budget: Budget) -> Generator[Op, Any, 
     yield from live.committed(ticket)
 
 
-def _unsettled_s(live: LiveSaga, step: StepView) -> float:
-    since_ns = max(step.outcome_at, step.intent_at, live.dead_since_ns)
+def _unsettled_s(step: StepView) -> float:
+    """Return for how long a request of the step may still travel: since its call returned, or its owner was gone."""
+    since_ns = max(step.outcome_at, step.intent_at, step.lost_at)
     return step.settle_s - (clock().time_ns() - since_ns) / 1e9
 
 

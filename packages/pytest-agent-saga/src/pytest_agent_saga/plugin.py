@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +16,9 @@ from pytest_agent_saga.crash import CrashRunner
 from pytest_agent_saga.proof import assert_rollback_proven as _assert_rollback_proven
 from pytest_agent_saga.replay import assert_replays as _assert_replays
 from pytest_agent_saga.strikes import Chaos, chaos
+
+if TYPE_CHECKING:
+    from pytest_agent_saga.postgres import PostgresServer
 
 # -- fixtures ---------------------------------------------------------------------------------------------------------
 
@@ -69,6 +72,23 @@ def assert_rollback_proven() -> Callable[..., Any]:
 def assert_replays() -> Callable[..., Any]:
     """The function of the same name."""
     return _assert_replays
+
+
+@pytest.fixture(scope="session")
+def saga_postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for this test session; see `pytest_agent_saga.postgres`."""
+    from pytest_agent_saga.postgres import test_server
+
+    with test_server() as server:
+        yield server
+
+
+@pytest.fixture
+def saga_postgres_url(saga_postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a new database on `saga_postgres`, dropped at the end."""
+    url = saga_postgres.database()
+    yield url
+    saga_postgres.drop(url)
 
 
 # -- conformance suites -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import LogUnusable
 from agent_saga.store.memory import MemoryLog
@@ -13,12 +13,19 @@ from agent_saga.store.memory import MemoryLog
 if TYPE_CHECKING:
     from agent_saga.store.port import LogStore
 
+GROUP: Final = "agent_saga.logs"
+"""Entry points of logs: the scheme of their URLs, and a function `open_log(url, *, create)` as the one below."""
+
+PACKAGE_OF: Final = {"postgresql": "agent-saga-postgres", "postgres": "agent-saga-postgres"}
+"""Packages that may not be installed, by scheme. An installed one is found by its entry point, not here."""
+
 
 def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
     """Return the log that `url` names.
 
     Args:
-        url: a path (`./agent-saga.db`), or `memory:` for a new log that dies with the process.
+        url: a path (`./agent-saga.db`), `memory:` for a new log that dies with the process, or the URL of a store of
+            another package (`postgresql://...`), which is found by its entry point.
         create: when there is no log, make one with the first record; until then nothing is opened or made on disk.
             Else the log must exist, and is opened for reading now; it can be written all the same.
         allow_fs: accept a network or shared file system.
@@ -31,10 +38,9 @@ def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
     """
     if url == "memory:":
         return MemoryLog()
-    if url.startswith(("postgresql:", "postgres:")):
-        raise LogUnusable("a log in PostgreSQL needs the package agent-saga-postgres: pip install agent-saga-postgres")
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:", url) and not Path(url).exists():
-        raise LogUnusable(f"{url!r} names no log: use a path, `memory:`, or a postgresql:// URL")
+    scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+):", url)
+    if scheme is not None and (url.startswith(scheme[0] + "//") or not Path(url).exists()):
+        return _open_elsewhere(scheme[1].lower(), url, create=create)
     if not url or "\0" in url:
         raise LogUnusable(f"{url!r} is no path")
     from agent_saga.store.sqlite import SqliteLog  # Late: apsw costs start-up time, and `memory:` does not need it.
@@ -43,3 +49,37 @@ def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
     if not create:
         log.open_now()
     return log
+
+
+def _open_elsewhere(scheme: str, url: str, *, create: bool) -> LogStore:
+    """Return a log of another package. The URL is never shown: it may hold a password.
+
+    Raises:
+        LogUnusable: no package that is installed knows the scheme, or the one that does cannot be loaded.
+    """
+    from importlib.metadata import entry_points  # Late: it costs 40 ms, which a log in a file need not pay.
+
+    for entry in entry_points(group=GROUP, name=scheme):
+        try:
+            opener = entry.load()
+        except ImportError as error:
+            package = PACKAGE_OF.get(scheme, "the package that brings it")
+            raise LogUnusable(f"{package} cannot be loaded ({error}): install it again") from error
+        log: LogStore = opener(url, create=create)
+        return log
+    if scheme in PACKAGE_OF:
+        package = PACKAGE_OF[scheme]
+        raise LogUnusable(f"a log at a {scheme}:// URL needs the package {package}: pip install {package}")
+    raise LogUnusable(f"{scheme}: names no log: use a path, `memory:`, or a postgresql:// URL")
+
+
+def shown(url: str) -> str:
+    """Return the name of a log as people may see it: without a password, and without what may hold one."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    place, question, query = rest.partition("?")
+    secret = "password" in query.lower()
+    _, at, host = place.rpartition("@")
+    user = place[: -len(at + host)].partition(":")[0] if at else ""
+    return f"{scheme}://{user}{at}{host}" + ("" if secret else question + query)

@@ -18,6 +18,7 @@ from agent_saga.runtime.saga import Limits
 from agent_saga.runtime.scope import ScopeEnvironment, Transaction
 from agent_saga.runtime.signatures import pinned
 from agent_saga.runtime.tool import make_wrapper
+from agent_saga.store.open import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -104,7 +105,7 @@ class AgentKit:
         """
         from importlib.metadata import version  # Late: it costs more than all else that the kit loads.
 
-        return manifest(version=version("agent-saga-core"), log=self._log)
+        return manifest(version=version("agent-saga-core"), log=shown(self._log))
 
     def status(self) -> Status:
         """Return whether an agent may go on now: not when a safety signal is halted, drained or cannot be read.

@@ -36,7 +36,7 @@ class Session:
 
     def __init__(self, out: Output, url: str, *, allow_fs: bool) -> None:
         self.out, self.url, self._allow_fs = out, url, allow_fs
-        self.place = url
+        self.place = ""
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[LogStore]:

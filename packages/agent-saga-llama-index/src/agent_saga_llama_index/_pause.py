@@ -1,0 +1,118 @@
+"""Approvals through the framework's own events, and runs that wait when their saga's scope ends."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.workflow import HumanResponseEvent, InputRequiredEvent
+from workflows.errors import WorkflowCancelledByUser
+from workflows.runtime.types.results import AddWaiter, WaitingForEvent
+
+from agent_saga import SagaSuspended, current_saga, spi
+from agent_saga.errors import UsageError
+from agent_saga_llama_index import _spot
+from agent_saga_llama_index._info import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from workflows.handler import WorkflowHandler
+
+    from agent_saga import Saga
+
+_YES: Final = frozenset({"approve", "approved", "ok", "true", "y", "yes"})
+_asked: Final[weakref.WeakKeyDictionary[Saga, dict[str | None, set[str]]]] = weakref.WeakKeyDictionary()
+"""The questions that the runs of a saga wait for."""
+
+
+def is_pause(error: BaseException) -> bool:
+    """Tell an exception by which a tool only waits: its body begins again when the event is there."""
+    return isinstance(error, WaitingForEvent)
+
+
+def asking(call: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaitable[Any]]:
+    """Return a tool's call as one that waits in its run where the gate asks a person."""
+
+    @functools.wraps(call)
+    async def waiting(*args: Any, **kwargs: Any) -> Any:
+        heard: set[str] = set()
+        while True:
+            try:
+                return await call(*args, **kwargs)
+            except SagaSuspended as wait:
+                await _hear(wait, name, kwargs, heard)
+
+    return waiting
+
+
+class _Answers:
+    """Equal to the `approval` of an answer that wakes a call, while it waits; one without may be meant for any."""
+
+    def __init__(self, approval: str, asked: set[str]) -> None:
+        self._approval, self._asked = approval, asked
+
+    def __eq__(self, other: object) -> bool:
+        return other == self._approval or (other is None and self._approval in self._asked)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+async def _hear(wait: SagaSuspended, name: str, kwargs: dict[str, Any], heard: set[str]) -> None:
+    """Wait for a person's word, by which the framework ends this attempt; once it is there, record it.
+
+    Raises:
+        SagaSuspended: this is no run that could wait.
+        WaitingForEvent: the run does.
+    """
+    saga, context, approval = current_saga(), _spot.step_context(), wait.approval
+    if saga is None or context is None or not approval:
+        raise wait
+    asked = _asked.setdefault(saga, {}).setdefault(_spot.run_id(), set())
+    asked.add(approval)
+    given = {key: value for key, value in kwargs.items() if not isinstance(value, type(context))}
+    question = InputRequiredEvent(prefix=str(wait), approval=approval, tool=name, kwargs=given)  # type: ignore[call-arg]
+    waiter: dict[str, Any] = {
+        "waiter_id": f"agent-saga {approval}",
+        "waiter_event": question,
+        "requirements": {"approval": _Answers(approval, asked)},
+        "timeout": None,
+    }
+    # Not another waiter: one that is left would wake the call a second time, beside itself.
+    once_more = WaitingForEvent(AddWaiter(event_type=HumanResponseEvent, **waiter))
+    if approval in heard:  # Another word is needed.
+        context.write_event_to_stream(question)
+        raise once_more
+    heard.add(approval)
+    answer = await context.wait_for_event(HumanResponseEvent, **waiter)
+    meant = answer.get("approval")
+    if meant is None and asked != {approval}:
+        context.write_event_to_stream(question)
+        raise once_more
+    if meant not in {None, approval}:  # A context that was restored wakes all that wait.
+        raise once_more
+    asked.discard(approval)
+    _decide(approval, answer)
+
+
+def _decide(approval: str, answer: HumanResponseEvent) -> None:
+    word = str(answer.get("response", "")).strip()
+    approved = word.lower() in _YES
+    try:
+        spi.decide_approval(approval, approved=approved, by=answer.get("by", NAME), note="" if approved else word)
+    except UsageError:
+        return  # Somebody was faster, or it takes a signature: asked again, the gate says what is true.
+
+
+def until_over(handler: WorkflowHandler) -> None:
+    """Have the saga suspended, and not committed, where its scope ends before a resumed run does."""
+    name = f"run {handler.run_id}"
+    spi.note_pause(name, f"the resumed {name} is not over")
+
+    def over(task: Any) -> None:
+        if not task.cancelled() and not isinstance(task.exception(), WorkflowCancelledByUser):
+            spi.note_pause(name, None)
+
+    # The first to hear of it, before whoever awaits the handler.
+    handler._result_task.add_done_callback(over)  # noqa: SLF001

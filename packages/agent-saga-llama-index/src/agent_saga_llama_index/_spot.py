@@ -1,0 +1,101 @@
+"""Where a call is made: in which run, in which piece of its work, and with which id of the framework's."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from llama_index.core.workflow import Context
+from llama_index_instrumentation.dispatcher import active_instrument_tags
+from workflows.errors import WorkflowRuntimeError
+from workflows.runtime.types.results import StepWorkerStateContextVar
+
+from agent_saga import current_saga, spi
+from agent_saga_llama_index._info import NAME
+
+if TYPE_CHECKING:
+    from agent_saga import Saga
+
+_BEGUN: Final = "agent_saga_run"
+"""Where a context's store keeps the id of the run that was begun in it; a run that goes on elsewhere has a new id."""
+_begun: ContextVar[tuple[str | None, str | None]] = ContextVar("agent_saga_llama_index_begun", default=(None, None))
+_runs: Final[weakref.WeakKeyDictionary[Saga, dict[str | None, str | None]]] = weakref.WeakKeyDictionary()
+"""For the runs that a saga knows: as which they were begun."""
+
+
+class Spot(NamedTuple):
+    """Where a call is made.
+
+    Attributes:
+        call_id: the framework's id of it.
+        scope: where that is unique: in a run's piece of work, which begins again when it waits, is retried or resumed.
+        attempt: how often that piece was begun before, where no id tells the calls in it apart.
+    """
+
+    call_id: str | None
+    scope: str | None
+    attempt: int
+
+
+def spot_of(tool: str) -> Spot:
+    """Return where a call is made. Nothing public tells a tool its id; the tests see to it that this does."""
+    worker = StepWorkerStateContextVar.get(None)
+    if worker is None:
+        return Spot(None, None, 0)
+    item = getattr(worker.state, "work_item_id", None)
+    scope = f"{_begun_as()}/{worker.state.step_name}/{item}"
+    if getattr(worker.event, "tool_name", None) == tool:
+        return Spot(getattr(worker.event, "tool_id", None), scope, 0)
+    return Spot(None, scope, 0 if item is None else worker.retry.retry_number)
+
+
+def run_id() -> str | None:
+    """Return the framework's id of the run in this context."""
+    return active_instrument_tags.get().get("llamaindex.run_id")
+
+
+def _begun_as() -> str | None:
+    known, begun = _begun.get()
+    run = run_id()
+    return begun if begun is not None and known == run else run
+
+
+def step_context() -> Context | None:
+    """Return the framework's context of the step that runs here."""
+    try:
+        return Context.get_step_context()
+    except WorkflowRuntimeError:
+        return None
+
+
+async def run_begins(context: Context) -> None:
+    """Let the context tell, also where it is resumed, which run was begun."""
+    await context.store.set(_BEGUN, run_id())
+
+
+async def turn_begins() -> None:
+    """Note which run it is whose tools are asked for in this task; claims what it was begun or resumed with."""
+    saga, context = current_saga(), step_context()
+    if saga is None or context is None:
+        return
+    run, known = run_id(), _runs.setdefault(saga, {})
+    if run not in known:
+        known[run] = await context.store.get(_BEGUN, default=None)
+        await _claim_results(context)
+    _begun.set((run, known[run]))
+
+
+async def _claim_results(context: Context) -> None:
+    """Claim the steps whose results the run has: of its own turns before, and of the conversation."""
+    turns = await context.store.get("current_tool_calls", default=None) or []
+    memory = await context.store.get("memory", default=None)
+    messages = [] if memory is None else await memory.aget_all()
+    told = Counter(one.additional_kwargs.get("tool_call_id") for one in messages if one.role.value == "tool")
+    claim((Counter(one.tool_id for one in turns) | told).elements())
+
+
+def claim(call_ids: Any) -> None:
+    """Claim the steps of calls that the run has the results of."""
+    spi.claim([one for one in call_ids if one], adapter=NAME, scope="")

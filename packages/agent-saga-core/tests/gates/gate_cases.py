@@ -16,14 +16,19 @@ class Facts:
     name: str = "test"
     tags: tuple[str, ...] = ()
     known: list[StepReport] = field(default_factory=list)
-    places: dict[str, str] = field(default_factory=dict)
+    live_in: dict[str, str] = field(default_factory=dict)
     report: object = None
 
-    def steps(self):
-        return tuple(self.known)
+    def steps(self, after=0):
+        return tuple(self.known[after:])
 
-    def lives_in(self, step):
-        return self.places.get(step.step_id)
+    def step(self, step_id):
+        return next(step for step in self.known if step.step_id == step_id)
+
+    def places(self):
+        gone = {"absent", "compensated", "accepted"}
+        known = [step for step in reversed(self.known) if step.state not in gone and step.step_id in self.live_in]
+        return tuple((self.live_in[step.step_id], step) for step in known)
 
 
 class MovedClock:

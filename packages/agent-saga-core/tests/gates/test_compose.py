@@ -155,12 +155,6 @@ def test_compositions_nest():
     refused(settle(decide(rule, call("wire"))))
 
 
-def test_an_amount_and_a_question_together_are_refused_not_dropped():
-    """GATE: one decision cannot carry a question and a reservation, so all_of says how to write it."""
-    rule = all_of(Budget(name="b", limit=5), EffectRule("compensable", "ask"))
-    assert "list the budget as a policy of its own" in refused(decide(rule, call()))
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -10,7 +10,7 @@ from agent_saga.gates import CompensationWindow, FreezeWindow, UndoPath, WeeklyF
 
 
 def saga(place, state="standing"):
-    return Facts(known=[step(1, "archive", state)], places={"saga-1:1": place})
+    return Facts(known=[step(1, "archive", state)], live_in={"saga-1:1": place})
 
 
 RULE = UndoPath(tool="rm", destroys="kwargs.path")

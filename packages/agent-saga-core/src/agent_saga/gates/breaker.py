@@ -35,8 +35,8 @@ class CircuitBreaker(Rule):
         then: the answer meanwhile.
 
     Limits:
-        It learns from the steps of the sagas that asked it, at the next question. It follows 64 of them at a time,
-        and looks at all their steps: state the tools that need it.
+        It learns from the steps of the sagas that asked it, at the next question. It follows 64 of them at a time, and
+        looks at what is new in them.
     """
 
     tool: str | tuple[str, ...]
@@ -77,36 +77,50 @@ class Circuit:
     failed_at: float = 0.0
 
 
+@dataclass(slots=True)
+class Watched:
+    """A saga that asked: how many of its steps were looked at, and which of those have no answer yet."""
+
+    saga: SagaFacts
+    seen: int = 0
+    open: set[str] = field(default_factory=set)
+
+
 class Memory:
     """What a breaker has seen in this process. Asking twice about one call teaches it nothing new."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._circuits: dict[str, Circuit] = {}
-        self._watched: OrderedDict[str, tuple[SagaFacts, set[str]]] = OrderedDict()
+        self._watched: OrderedDict[str, Watched] = OrderedDict()
 
     def look(self, tool: str, saga: SagaFacts, now: float) -> Circuit:
         """Return what is known of a tool, after a look at the sagas that asked before."""
         with self._lock:
-            _, counted = self._watched.pop(saga.id, (saga, set()))
-            self._watched[saga.id] = (saga, counted)
+            watched = self._watched.pop(saga.id, None) or Watched(saga)
+            watched.saga, self._watched[saga.id] = saga, watched
             if len(self._watched) > SAGAS_WATCHED_MAX:
                 self._watched.popitem(last=False)
-            for saga_id, (known, seen) in list(self._watched.items()):
-                self._learn(known, seen, now)
-                if getattr(known, "report", None) is not None:  # It has ended: there is no more to learn from it.
+            for saga_id, known in list(self._watched.items()):
+                self._learn(known, now)
+                if getattr(known.saga, "report", None) is not None:  # It has ended: there is no more to learn from it.
                     del self._watched[saga_id]
             circuit = self._circuits.setdefault(tool, Circuit())
             return Circuit(circuit.failures, circuit.failed_at)
 
-    def _learn(self, saga: SagaFacts, seen: set[str], now: float) -> None:
-        for step in saga.steps():
-            if step.step_id in seen:
+    def _learn(self, known: Watched, now: float) -> None:
+        saga = known.saga
+        new = saga.steps(known.seen)
+        known.seen += len(new)
+        again = [saga.step(step_id) for step_id in known.open]
+        for step in (*again, *new):
+            if step.state == "in_doubt" and step.error is None:
+                known.open.add(step.step_id)
                 continue
+            known.open.discard(step.step_id)
             failed = _has_failed(step)
             if failed is None:
                 continue
-            seen.add(step.step_id)
             circuit = self._circuits.setdefault(step.tool, Circuit())
             circuit.failures = circuit.failures + 1 if failed else 0
             circuit.failed_at = now if failed else circuit.failed_at

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 Compare = Literal["path", "prefix", "pattern"]
 
-_SETTLED: Final = frozenset({"absent", "compensated", "accepted"})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoPath(Rule):
@@ -88,10 +86,8 @@ class UndoPath(Rule):
 
 def _needed(call: ProposedCall, saga: SagaFacts) -> Iterator[tuple[str, str]]:
     """Yield the places that compensations live in which may be needed, and whose they are."""
-    for step in saga.steps():
-        place = None if step.state in _SETTLED else saga.lives_in(step)
-        if place is not None:
-            yield place, f"step {step.step_id.rpartition(':')[2]} ({step.tool})"
+    for place, step in saga.places():
+        yield place, f"step {step.step_id.rpartition(':')[2]} ({step.tool})"
     if call.lives_in is not None:
         yield call.lives_in, "the call itself"
 

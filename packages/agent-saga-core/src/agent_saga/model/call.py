@@ -56,11 +56,14 @@ class SagaFacts(Protocol):
     def tags(self) -> tuple[str, ...]:
         """Its tags."""
 
-    def steps(self) -> tuple[StepReport, ...]:
-        """Return its effectful steps so far, in order; `state` says where each stands."""
+    def steps(self, after: int = 0) -> tuple[StepReport, ...]:
+        """Return its effectful steps so far but the first `after`, in order; `state` says where each stands."""
 
-    def lives_in(self, step: StepReport) -> str | None:
-        """Return the place where a step's compensation lives, if it was declared."""
+    def step(self, step_id: str) -> StepReport:
+        """Return one step as it stands now."""
+
+    def places(self) -> tuple[tuple[str, StepReport], ...]:
+        """Return where compensations live that may still be needed, each place with the newest step needing it."""
 
 
 class Policy(Protocol):

@@ -73,6 +73,7 @@ def _in_chain(live: LiveSaga, flight: Flight, values: dict[str, str], fields: di
         attempt = live.view.steps[flight.step].attempt
         ticket = live.emit(r.LateOutcome, values, step=flight.step, attempt=attempt, **fields)
         live.landings += fields["state"] != "failed"  # One in doubt can be settled only now, when it runs no more.
+        live.revived.append(flight.step)
         live.land(flight)
     try:
         live.commit_now(ticket)

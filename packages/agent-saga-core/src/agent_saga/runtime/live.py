@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent_saga.machine.row import Row
     from agent_saga.machine.view import SagaView
     from agent_saga.model.requirements import Requirement
+    from agent_saga.runtime.lookback import Lookback
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.writer import Ticket, Writer
 
@@ -125,6 +126,8 @@ class LiveSaga:
         return live
 
     def index_identities(self) -> None:
+        self.revived: list[int] = []
+        self.lookback: Lookback | None = None
         """Index the steps of the view by the identity of their call."""
         for step in self.view.steps.values():
             identity = None if step.read_only else step.identity

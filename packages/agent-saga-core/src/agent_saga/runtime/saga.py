@@ -12,8 +12,8 @@ from agent_saga.machine.report import step_report
 from agent_saga.model import records as r
 from agent_saga.model.report import StepReport
 from agent_saga.runtime.current import current_saga_var
+from agent_saga.runtime.lookback import Lookback
 from agent_saga.runtime.ops import is_async
-from agent_saga.runtime.registry import place_of
 from agent_saga.runtime.stream import wrap_stream
 
 if TYPE_CHECKING:
@@ -88,15 +88,33 @@ class Saga:
         """The saga's name."""
         return self.live.view.name
 
-    def steps(self) -> tuple[StepReport, ...]:
-        """Return the effectful steps so far, in order; `state` says where each stands."""
-        with self.live.lock:
-            return tuple(step_report(step) for step in self.live.view.steps.values() if not step.read_only)
+    def steps(self, after: int = 0) -> tuple[StepReport, ...]:
+        """Return the effectful steps so far, in order; `state` says where each stands.
 
-    def lives_in(self, step: StepReport) -> str | None:
-        """Return the place where a step's compensation lives, if its compensator states one."""
-        recipe = self.live.view.steps[_number(self.live, step)].recipe
-        return None if recipe is None else place_of(recipe.name)
+        Args:
+            after: how many of them to leave out at the beginning; those cost nothing.
+        """
+        with self.live.lock:
+            numbers = self._lookback().effects()
+            return tuple(step_report(self.live.view.steps[no]) for no in numbers[after:])
+
+    def step(self, step_id: str) -> StepReport:
+        """Return one step as it stands now."""
+        with self.live.lock:
+            return step_report(self.live.view.steps[_number(self.live, step_id)])
+
+    def places(self) -> tuple[tuple[str, StepReport], ...]:
+        """Return the places in which compensations live that may still be needed, each with the newest step needing it.
+
+        Those are the places that compensators state (`lives_in=`).
+        """
+        with self.live.lock:
+            return tuple((place, step_report(step)) for place, step in self._lookback().needed())
+
+    def _lookback(self) -> Lookback:
+        if self.live.lookback is None:
+            self.live.lookback = Lookback(self.live)
+        return self.live.lookback
 
     def __repr__(self) -> str:
         scope = f", scope {self.scope}" if self.scope else ""

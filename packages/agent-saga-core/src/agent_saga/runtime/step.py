@@ -266,6 +266,8 @@ def _intend(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> t
         if again is None and call.identity is not None:
             live.by_identity.setdefault(call.identity, []).append(no)
     return flight, ticket
+        if again is not None:
+            live.revived.append(no)
 
 
 def _bring_along(live: LiveSaga, no: int, passed: Passed) -> Ticket | None:

@@ -48,24 +48,25 @@ def apply(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
     Raises:
         TransitionError: the record cannot follow.
     """
-    before = view.state
-    kind = r.kind_of(record)
-    if not (isinstance(record, r.RollbackStarted) and record.scope):
-        view.state = next_saga_state(before, kind)
+    kind = type(record)
+    if not (kind is r.RollbackStarted and record.scope):  # type: ignore[attr-defined]
+        view.state = next_saga_state(view.state, _KINDS[kind])
     view.count += 1
     view.changed_at = record.at
-    if view.amends is None or not isinstance(record, _AMENDING):
-        _HANDLERS[type(record)](view, record, values)
+    if view.amends is None or kind not in _AMENDING:
+        _HANDLERS[kind](view, record, values)
 
 
-_AMENDING: Final = (
-    r.Settled
-    | r.LateOutcome
-    | r.Probed
-    | r.CompensationIntent
-    | r.CompensationOutcome
-    | r.ApprovalDecided
-    | r.OperatorAction
+_AMENDING: Final = frozenset(
+    {
+        r.Settled,
+        r.LateOutcome,
+        r.Probed,
+        r.CompensationIntent,
+        r.CompensationOutcome,
+        r.ApprovalDecided,
+        r.OperatorAction,
+    }
 )
 """Facts that an amendment states about the saga that it amends."""
 
@@ -77,7 +78,7 @@ def amend(view: SagaView, record: r.Record, values: Mapping[str, str]) -> None:
         TransitionError: the record cannot follow.
     """
     view.amended += 1
-    if isinstance(record, _AMENDING):
+    if type(record) in _AMENDING:
         _HANDLERS[type(record)](view, record, values)
 
 
@@ -93,7 +94,8 @@ def _move(step: StepView, event: str) -> None:
 
 
 def _kwargs(values: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {name[len(prefix) :]: text for name, text in values.items() if name.startswith(prefix)}
+    length = len(prefix)
+    return {name[length:]: text for name, text in values.items() if name[:length] == prefix}
 
 
 def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None:
@@ -101,8 +103,7 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
     if step is None:
         if record.step != len(view.steps) + 1 or record.attempt != 1:
             raise TransitionError(f"step {record.step}, attempt {record.attempt} cannot follow {len(view.steps)} steps")
-        step = view.steps[record.step] = StepView(saga_id=view.id, no=record.step, tool=record.tool)
-        step.intent_n, step.intent_at = view.count, record.at
+        view.steps[record.step] = _intended(view, record, values)
     else:
         if record.attempt != step.attempt + 1 or record.key != step.key or step.landed:
             raise TransitionError(
@@ -110,17 +111,49 @@ def _intent(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> None
             )
         step.doubtful = step.state is StepState.IN_DOUBT
         _move(step, "intent")
-    step.tool, step.version, step.effect = record.tool, record.version, record.effect
-    step.key, step.attempt, step.scope = record.key, record.attempt, record.scope
-    step.recipe, step.probe, step.settle_s = record.recipe, record.probe, record.settle_s
-    step.takes_key, step.identity_names, step.no_identity = record.takes_key, record.identity, record.no_identity
-    step.adapter, step.call_id, step.call_scope = record.adapter, record.call_id, record.call_scope
-    step.framework_attempt, step.resolves = record.framework_attempt, record.resolves
-    step.kwargs = _kwargs(values, "kwargs.")
-    step.answered, step.lost_at = False, 0
-    gate.take_resources(view, record)
+        now = _intended(view, record, values)
+        for name in _STATED_BY_INTENT:
+            setattr(step, name, getattr(now, name))
+        step.answered, step.lost_at = False, 0
+    if record.resources:
+        gate.take_resources(view, record)
     if record.refused is not None:
         refuse(view, record.step, record.refused)
+
+
+def _intended(view: SagaView, record: r.Intent, values: Mapping[str, str]) -> StepView:
+    """Return a step as its first intent leaves it."""
+    return StepView(
+        saga_id=view.id,
+        no=record.step,
+        tool=record.tool,
+        version=record.version,
+        effect=record.effect,
+        key=record.key,
+        attempt=record.attempt,
+        scope=record.scope,
+        recipe=record.recipe,
+        probe=record.probe,
+        settle_s=record.settle_s,
+        takes_key=record.takes_key,
+        identity_names=record.identity,
+        no_identity=record.no_identity,
+        adapter=record.adapter,
+        call_id=record.call_id,
+        call_scope=record.call_scope,
+        framework_attempt=record.framework_attempt,
+        resolves=record.resolves,
+        kwargs=_kwargs(values, "kwargs."),
+        intent_n=view.count,
+        intent_at=record.at,
+    )
+
+
+_STATED_BY_INTENT: Final = (
+    "tool", "version", "effect", "key", "attempt", "scope", "recipe", "probe", "settle_s", "takes_key",
+    "identity_names", "no_identity", "adapter", "call_id", "call_scope", "framework_attempt", "resolves", "kwargs",
+)  # fmt: skip
+"""What a further attempt of a step states anew."""
 
 
 def refuse(view: SagaView, no: int, reason: str) -> None:
@@ -347,3 +380,5 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     r.Replayed: _replayed,
     r.SagaEnded: _saga_ended,
 }
+_KINDS: Final = {record: str(record.__struct_config__.tag) for record in (r.SagaOpened, *_HANDLERS)}
+"""How the transition table spells the kinds."""

@@ -42,8 +42,9 @@ def resolve(path: str, roots: Mapping[str, Any]) -> Any:
     node = roots[root]
     walked = root
     for part in parts:
-        node = _enter(node, part, path, walked)
-        walked = f"{walked}.{part}"
+        # Most of what is entered is a dict; asking an abstract class whether it is a mapping costs ten times as much.
+        node = node[part] if type(node) is dict and part in node else _enter(node, part, path, walked)
+        walked += f".{part}"
     return node
 
 

@@ -225,12 +225,8 @@ def encode(value: object, *, limit_bytes: int = VALUE_BYTES_MAX) -> Encoded:
         limit_bytes: a longer encoding is replaced by `{"$digest": [sha256, bytes, type]}`.
     """
     kind = type(value)
-    if kind is dict:
-        flat = _is_flat(value)
-    else:
-        check = _FLAT.get(kind)
-        flat = check is not None and check(value)
-    if flat:
+    check = _PLAIN.get(kind)
+    if check is not None and check(value):
         # Most arguments and results: nothing in them needs a form of its own, so nothing is walked twice.
         text = _dumps(value)
         if len(text) <= limit_bytes:
@@ -269,6 +265,9 @@ def _is_flat(value: Any) -> bool:
         if check is None or not check(item):
             return False
     return True
+
+
+_PLAIN: Final = {**_FLAT, dict: _is_flat}
 
 
 def redacted(value: object) -> str:

@@ -50,6 +50,9 @@ class Admitted:
     repeats: bool = False
 
 
+NEW: Final = Admitted()
+
+
 def admit(saga: Saga, call: ToolCall) -> Generator[Op, Any, Admitted]:
     """Decide what a call is.
 
@@ -62,6 +65,8 @@ def admit(saga: Saga, call: ToolCall) -> Generator[Op, Any, Admitted]:
     while True:
         with live.lock:
             equal = _equal_steps(live, call)
+            if not equal and not live.committed_key:
+                return NEW
             step = _unanswered(live, call, equal)
             if step is None:
                 return _first_told(live, call, equal)
@@ -82,9 +87,8 @@ def check_not_overtaken(live: LiveSaga, admitted: Admitted) -> None:
 
 
 def _equal_steps(live: LiveSaga, call: ToolCall) -> list[StepView]:
-    if call.identity is None:
-        return []
-    return [live.view.steps[no] for no in live.by_identity.get(call.identity, ())]
+    known = None if call.identity is None else live.by_identity.get(call.identity)
+    return [] if known is None else [live.view.steps[no] for no in known]
 
 
 def _unanswered(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> StepView | None:

@@ -6,13 +6,17 @@ import fnmatch
 import functools
 import inspect
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec import structs
 
 from agent_saga.errors import DeclarationError, UndeclaredTool
 from agent_saga.model import paths
 from agent_saga.model.effects import Effect
-from agent_saga.model.records import Recipe
+from agent_saga.model.records import FORMAT, Intent, Recipe
 from agent_saga.model.values import Encoded, encode, is_name, redacted, storable_text
 from agent_saga.runtime.registry import KEY_PARAM, Binding, BoundCall, Compensator, check_takes, register_function
 
@@ -46,6 +50,8 @@ class Declaration:
     version: int = 1
     binder: Binder | None = None
     source: Callable[..., Any] | None = None
+    _intent: partial[Intent] | None = field(default=None, init=False, repr=False, compare=False)
+    _intent_of: tuple[object, object] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def read_only(self) -> bool:
@@ -65,9 +71,31 @@ class Declaration:
             return recipe_of(self.compensate.compensator, self.compensate.bind)
         return None
 
+    @property
+    def intent(self) -> Callable[..., Intent]:
+        """What makes the intents of this tool: the record's class, with the fields that all of them share filled in."""
+        made, of = self._intent, self._intent_of
+        if made is None or of is None or of[0] is not self.compensate or of[1] != self.key_param:
+            made = partial(
+                Intent,
+                v=FORMAT,
+                n=0,
+                pos=0,
+                tool=self.name,
+                version=self.version,
+                effect=self.effect.value,
+                recipe=self.recipe(),
+                probe=self.probe,
+                settle_s=self.settle_s,
+                takes_key=self.key_param is not None,
+                identity=None if self.identity is None else list(self.identity),
+                resolves="same_tool" if self.resolves == "same_tool" else None,
+            )
+            self._intent, self._intent_of = made, (self.compensate, self.key_param)
+        return made
 
-@dataclass(frozen=True, slots=True)
-class CallView:
+
+class CallView(msgspec.Struct, frozen=True):
     """What a callable `compensate=` is given.
 
     Attributes:
@@ -94,6 +122,9 @@ def recipe_of(compensator: Compensator[..., Any], bind: dict[str, str] | None) -
         verify=traits.verify,
         timeout_s=traits.timeout_s,
     )
+
+
+_OPTIONS: Final = frozenset(name for name in Declaration.__slots__ if not name.startswith("_"))
 
 
 def make_declaration(
@@ -144,7 +175,7 @@ def _check_numbers(name: str, options: dict[str, Any]) -> None:
 
 
 def _normalise(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    unknown = options.keys() - set(Declaration.__slots__)
+    unknown = options.keys() - _OPTIONS
     if unknown:
         raise DeclarationError(f"tool {name!r}: unknown option {', '.join(sorted(unknown))}")
     options = {key: value for key, value in options.items() if value is not None}
@@ -230,10 +261,8 @@ def bind_compensation(compensate: object, view: CallView) -> BoundCall | None:
         return None
     if isinstance(compensate, Binding):
         roots = {"kwargs": view.kwargs, "result": view.result, "key": view.key}
-        return BoundCall(
-            compensate.compensator,
-            {parameter: paths.resolve(path, roots) for parameter, path in compensate.bind.items()},
-        )
+        kwargs = {parameter: paths.resolve(path, roots) for parameter, path in compensate.bind.items()}
+        return BoundCall(compensate.compensator, kwargs)
     bound = compensate(view) if callable(compensate) else compensate
     if bound is not None and not isinstance(bound, BoundCall):
         raise TypeError(f"compensate= returned {bound!r}; it must return compensator.with_(...) or None")
@@ -243,7 +272,10 @@ def bind_compensation(compensate: object, view: CallView) -> BoundCall | None:
 def encode_kwargs(declaration: Declaration, kwargs: Mapping[str, Any]) -> dict[str, Encoded]:
     """Return the stored form of a call's arguments; redacted ones keep their type only."""
     hidden = declaration.key_param
-    encoded = {storable_text(name): encode(value) for name, value in kwargs.items() if name != hidden}
+    encoded: dict[str, Encoded] = {}
+    for name, value in kwargs.items():
+        if name != hidden:
+            encoded[name if name.isascii() else storable_text(name)] = encode(value)
     for path in declaration.redact:
         name = path.partition(".")[0]
         if name in encoded:
@@ -253,16 +285,16 @@ def encode_kwargs(declaration: Declaration, kwargs: Mapping[str, Any]) -> dict[s
 
 def hide(declaration: Declaration, kwargs: Mapping[str, Any], bound: BoundCall) -> BoundCall:
     """Return a compensation that knows which of its kwargs come from redacted arguments."""
-    secret = {path.partition(".")[0] for path in declaration.redact}
-    if not secret:
+    if not declaration.redact:
         return bound
+    secret = {path.partition(".")[0] for path in declaration.redact}
     bind = declaration.compensate.bind if isinstance(declaration.compensate, Binding) else {}
     by_path = {
         parameter for parameter, path in bind.items() if path.startswith("kwargs.") and path.split(".")[1] in secret
     }
     values = [kwargs[name] for name in secret if name in kwargs]
     by_value = {name for name, given in bound.kwargs.items() if any(given is value for value in values)}
-    return replace(bound, hidden=frozenset(by_path | by_value))
+    return structs.replace(bound, hidden=frozenset(by_path | by_value))
 
 
 class Declarations:

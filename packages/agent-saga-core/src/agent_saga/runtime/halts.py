@@ -43,8 +43,11 @@ def active(store: LogStore, kinds: tuple[str, ...]) -> list[Fact]:
     Raises:
         StoreError: they cannot be read.
     """
+    facts = store.halts()
+    if not facts:
+        return []
     now_ns = clock().time_ns()
-    return [fact for fact in store.halts() if fact.kind in kinds and (fact.at == 0 or fact.at > now_ns)]
+    return [fact for fact in facts if fact.kind in kinds and (fact.at == 0 or fact.at > now_ns)]
 
 
 def check(saga: Saga, tool: str) -> None:

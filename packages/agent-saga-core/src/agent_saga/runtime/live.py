@@ -32,22 +32,25 @@ if TYPE_CHECKING:
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.writer import Ticket, Writer
 
-_QUIET = (
-    r.ApprovalRequested,
-    r.ApprovalDecided,
-    r.ApprovalConsumed,
-    r.Reserved,
-    r.OperatorAction,
-    r.Intent,
-    r.Outcome,
-    r.Decided,
-    r.ScopeOpened,
-    r.ScopeEnded,
-    r.Replayed,
-    r.Probed,
-    r.Waived,
+_QUIET: Final = frozenset(
+    {
+        r.ApprovalRequested,
+        r.ApprovalDecided,
+        r.ApprovalConsumed,
+        r.Reserved,
+        r.OperatorAction,
+        r.Intent,
+        r.Outcome,
+        r.Decided,
+        r.ScopeOpened,
+        r.ScopeEnded,
+        r.Replayed,
+        r.Probed,
+        r.Waived,
+    }
 )
 """Kinds that do not change the derived row of a saga that has not ended."""
+_NO_VALUES: Final[dict[str, str]] = {}
 _FREE_TEXTS: Final = frozenset({"reason", "cause", "error", "call_id", "call_scope"})
 """Fields whose text comes from exceptions, handlers and frameworks: it may be anything."""
 
@@ -56,23 +59,49 @@ class Flight:
     """A call that runs now.
 
     Attributes:
-        done: set when the step has its outcome, or its late outcome.
+        done: set when the step has its outcome, or its late outcome. Made for the first one who asks: few do.
         given_up: the saga no longer waits for it; its answer is a late outcome.
         close: closes the stream that the call is (a sync or async function), or None.
     """
 
-    __slots__ = ("close", "done", "given_up", "step", "thread")
+    __slots__ = ("_done", "_landed", "close", "given_up", "step", "thread")
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self.done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._done: concurrent.futures.Future[None] | None = None
+        self._landed = False
         self.given_up = False
         self.close: Callable[[], Any] | None = None
         self.thread = threading.get_ident()
 
+    @property
+    def done(self) -> concurrent.futures.Future[None]:
+        """See the class."""
+        with _done_lock:
+            if self._done is None:
+                self._done = concurrent.futures.Future()
+                if self._landed:
+                    self._done.set_result(None)
+            return self._done
+
+    def land(self) -> None:
+        """Mark the call as ended; a second time changes nothing."""
+        with _done_lock:
+            waited_for = None if self._landed else self._done
+            self._landed = True
+        if waited_for is not None:
+            waited_for.set_result(None)
+
+
+_done_lock: Final = threading.Lock()
+"""Held for a few instructions by whoever looks at, or ends, the call of a flight."""
+
 
 class LiveSaga:
     """A saga that this process owns, or owned.
+
+    Attributes:
+        id: the id under which it writes: the saga's own, or that of the amendment.
 
     Every change goes through `emit`: the record is folded into the view and queued for the log under one lock, so
     the order in the log is the order in which the view changed.
@@ -81,6 +110,7 @@ class LiveSaga:
     def __init__(self, writer: Writer, view: SagaView, *, count: int, epoch: int) -> None:
         self.writer = writer
         self.view = view
+        self.id = view.id
         self.epoch = epoch
         self.lock = QuietLock()
         self.pid = os.getpid()
@@ -97,8 +127,9 @@ class LiveSaga:
         self.bound_objects: dict[int, dict[str, Any]] = {}
         self.binders: dict[int, Callable[[Any], Any]] = {}
         self.notes: dict[int, str] = {}
-        self.dead_since_ns = 0
         self.landings = 0
+        self.revived: list[int] = []
+        self.lookback: Lookback | None = None
         self.when_idle: Callable[[], None] | None = None
         self.committed_key = False
         self.resumed = False
@@ -126,18 +157,11 @@ class LiveSaga:
         return live
 
     def index_identities(self) -> None:
-        self.revived: list[int] = []
-        self.lookback: Lookback | None = None
         """Index the steps of the view by the identity of their call."""
         for step in self.view.steps.values():
             identity = None if step.read_only else step.identity
             if identity is not None:
                 self.by_identity.setdefault(identity, []).append(step.no)
-
-    @property
-    def id(self) -> str:
-        """The saga's id."""
-        return self.view.id
 
     @property
     def in_log(self) -> bool:
@@ -174,15 +198,19 @@ class LiveSaga:
         Raises:
             InvariantViolation: the record cannot follow; nothing was written.
         """
-        for name in _FREE_TEXTS & fields.keys():
-            if fields[name]:
-                fields[name] = storable_text(fields[name])
+        if not _FREE_TEXTS.isdisjoint(fields):
+            for name in _FREE_TEXTS & fields.keys():
+                if fields[name]:
+                    fields[name] = storable_text(fields[name])
         with self.lock:
-            texts = values or {}
-            commitments, payload = r.seal_values(texts, clock().entropy(16 * len(texts))) if texts else ({}, None)
-            body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=clock().time_ns(), values=commitments, **fields)
-            self._fold(body, texts)
-            self._waiting.append(Draft(body=body, payload=payload))  # type: ignore[arg-type]
+            now = clock()
+            if values:
+                commitments, payload = r.seal_values(values, now.entropy(16 * len(values)))
+            else:
+                commitments, payload, values = {}, None, _NO_VALUES
+            body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=now.time_ns(), values=commitments, **fields)
+            self._fold(body, values)
+            self._waiting.append(Draft(body=body, payload=payload))
             return None if hold else self._put(body, durable=durable, requires=requires)
 
     def _fold(self, body: r.Record, texts: Mapping[str, str]) -> None:
@@ -194,13 +222,14 @@ class LiveSaga:
     def _put(self, body: r.Record, *, durable: bool, requires: tuple[Requirement, ...] = ()) -> Ticket:
         drafts, self._waiting = self._waiting, []
         opened = drafts[0].body
-        if isinstance(opened, r.SagaOpened) and not opened.owner:
+        if type(opened) is r.SagaOpened and not opened.owner:
             # Nothing is opened before the first record: only now does this process need to show that it lives.
             opened.owner = self.writer.store.owner()
             self.view.owner = opened.owner if self.view.owner is not None else None
+        view = self.view
         row = None
-        if self._row is None or self.view.ended or not isinstance(body, _QUIET):
-            row = row_of(self.view)
+        if self._row is None or type(body) not in _QUIET or view.ended:
+            row = row_of(view)
             row = None if row == self._row else row
             self._row = row or self._row
         item = Item(
@@ -209,9 +238,9 @@ class LiveSaga:
             count=self._count,
             drafts=drafts,
             row=row,
-            claims=isinstance(drafts[0].body, r.Claimed),
+            claims=type(opened) is r.Claimed,
             requires=requires,
-            facts=self._facts.change(self.view, drafts, requires),
+            facts=None if view.gate is None else self._facts.change(view, drafts, requires),
         )
         self._count += len(drafts)
         self._last = self.writer.put(item, durable=durable)
@@ -311,7 +340,8 @@ class LiveSaga:
 
     def check_accepts(self, scope: int, tool: str) -> None:
         """Raise when no step may start in `scope` now; the message can be read by a model."""
-        self.check_owned(tool)
+        if self.pid != os.getpid():
+            self.check_owned(tool)
         if self.writer.failed is not None:
             raise LogFailed(f"{tool!r} did not run: {self.writer.failed}") from self.writer.failed
         if self.replaced:
@@ -322,7 +352,7 @@ class LiveSaga:
             raise SagaClosed(
                 f"saga {self.id!r} is {self.view.state.value}; {tool!r} did not run. Open a new saga for it"
             )
-        if any(self.view.is_within(scope, closing) for closing in self.closing):
+        if self.closing and any(self.view.is_within(scope, closing) for closing in self.closing):
             raise SagaClosed(f"saga {self.id!r} is ending or rolling back; {tool!r} did not run")
 
     @property
@@ -360,8 +390,7 @@ class LiveSaga:
             if self.flights.get(flight.step) is flight:
                 del self.flights[flight.step]
             idle = None if self.flights else self.when_idle
-            if not flight.done.done():
-                flight.done.set_result(None)
+        flight.land()
         if idle is not None:
             idle()
 
@@ -396,19 +425,15 @@ class Amendment(LiveSaga):
     ) -> None:
         super().__init__(writer, target, count=0, epoch=opened.epoch)
         self._own = fold.begin(opened)
+        self.id = opened.saga  # Its own, not that of the saga that it amends.
         self._target_count = target_count
         self._amendments = amendments
         self._waiting.append(Draft(body=opened))
         fold.amend(target, opened, {})
 
-    @property
-    def id(self) -> str:
-        """The amending saga's own id."""
-        return self._own.id
-
     def adopt(self, own: SagaView, count: int) -> None:
         """Go on with an amendment that another process began."""
-        self._own, self._count, self._waiting = own, count, []
+        self._own, self.id, self._count, self._waiting = own, own.id, count, []
         self.view.amended -= 1  # The opening record that the constructor folded is not written again.
         self.epoch = own.epoch + 1
 

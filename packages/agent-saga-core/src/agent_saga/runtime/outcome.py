@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import (
     LogFailed,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 def returned(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> Generator[Op, Any, Any]:
     if hasattr(type(result), "__await__"):
         _refuse_awaitable(saga, call, flight, result)
-    if is_stream(result):
+    if type(result) in _STREAMS:
         return saga.wrap_stream(call, flight, result)
-    if is_error(call, result):
+    if call.is_error is not None and is_error(call, result):
         yield from record_error_result(saga, call, flight, result)
         return result
     problem = yield from record_success(saga, flight, result)
@@ -51,7 +51,10 @@ def returned(saga: Saga, call: ToolCall, flight: Flight, result: Any) -> Generat
 
 def is_stream(result: Any) -> bool:
     """Tell whether a result is a generator, by its type alone: a result's own `__class__` may run code, and fail."""
-    return type(result) in {types.GeneratorType, types.AsyncGeneratorType}
+    return type(result) in _STREAMS
+
+
+_STREAMS: Final = frozenset({types.GeneratorType, types.AsyncGeneratorType})
 
 
 def is_error(call: ToolCall, result: Any) -> bool:
@@ -101,8 +104,8 @@ def success_fields(live: LiveSaga, no: int, result: Any) -> tuple[dict[str, str]
     except Exception as error:  # noqa: BLE001 - the effect happened; a failing binder makes an orphan, said at once.
         problem = _unbound(step, f"{type(error).__name__}: {error}")
     if bound is not None:
-        texts = live.texts_of(no, bound.kwargs, bound.hidden)
-        values |= {f"compensation.{name}": text for name, text in texts.items()}
+        for name, text in live.texts_of(no, bound.kwargs, bound.hidden).items():
+            values[f"compensation.{name}"] = text
     if not encoded.exact:
         live.objects[no] = result
     fields = {"state": "succeeded", "bound": bound is not None, "exact": encoded.exact}

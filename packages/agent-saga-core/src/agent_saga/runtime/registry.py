@@ -7,6 +7,8 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
+import msgspec
+
 from agent_saga.errors import DeclarationError, HandlerUnavailable
 from agent_saga.model import paths
 from agent_saga.model.values import is_name
@@ -29,8 +31,7 @@ class Binding:
     bind: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class BoundCall:
+class BoundCall(msgspec.Struct, frozen=True):
     """A compensation with its kwargs, as a callable `compensate=` returns it.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from agent_saga.errors import (
     GateRefused,
@@ -18,12 +19,12 @@ from agent_saga.model.effects import Effect
 from agent_saga.model.ids import step_id
 from agent_saga.model.requirements import Within
 from agent_saga.model.values import Encoded, decode, encode
-from agent_saga.runtime import admission, approval, late
+from agent_saga.runtime import admission, approval, halts, late
 from agent_saga.runtime.admission import Overtaken
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.current import current_of, current_step_var
 from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, hide
-from agent_saga.runtime.gate import pass_again, pass_gate
+from agent_saga.runtime.gate import NOTHING_ASKED, asks_nothing, pass_again, pass_gate
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep, is_async
 from agent_saga.runtime.outcome import error_text, is_error, is_pause, is_stream, raised, returned
@@ -48,8 +49,7 @@ RETRY_BACKOFF_S = 0.2
 RETRY_BACKOFF_S_MAX = 10.0
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, kw_only=True, eq=False):
     """One call on its way.
 
     Attributes:
@@ -79,7 +79,7 @@ class ToolCall:
     encoded: dict[str, Encoded] | None = None
     identity: bytes | None = None
     step: int = 0
-    asked_for: set[str] = field(default_factory=set)
+    asked_for: set[str] = set()
     waits_until: float | None = None
 
 
@@ -109,16 +109,22 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
             admitted = yield from admission.admit(saga, call)
             if admitted.replay is not None:
                 return admission.replay(saga, call, admitted.replay)
-            passed = yield from pass_gate(saga, call, proposed(call, repeats=admitted.repeats))
+            if asks_nothing(saga, call):
+                halts.check(saga, declaration.name)
+                passed = NOTHING_ASKED
+            else:
+                passed = yield from pass_gate(saga, call, proposed(call, repeats=admitted.repeats))
             try:
-                result = yield from _attempts(saga, call, admitted, passed)
+                attempts = _attempts if declaration.retry else _attempt
+                result = yield from attempts(saga, call, admitted, passed)
             except Overtaken:
                 continue
             except ResourceTaken:
                 if why_not_wait(saga, call, passed.resources) is not None:
                     raise
             else:
-                yield from _told(saga, call)
+                if rehearsal() is not None:
+                    yield from _told(saga, call)
                 return result
     finally:
         if call.asked_for:
@@ -214,9 +220,10 @@ def _intent_committed(live: LiveSaga, flight: Flight, ticket: Ticket | None) -> 
 
 def _check_wanted(live: LiveSaga, flight: Flight, tool: str) -> None:
     """A rollback that began while the intent was written may have given the call up: then it does not start."""
-    with live.lock:
-        if flight.given_up or live.closed:
-            raise SagaClosed(f"saga {live.id!r} was rolled back before {tool!r} could start; it did not run")
+    # Without the lock: whoever ends the saga sets these first, and then waits for the flight; so a look that comes too
+    # early for them is the same as a call that began before.
+    if flight.given_up or live.closed:
+        raise SagaClosed(f"saga {live.id!r} was rolled back before {tool!r} could start; it did not run")
 
 
 def _reset(token: Any) -> None:
@@ -231,43 +238,37 @@ def _intend(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> t
     live, declaration, again = saga.live, call.declaration, admitted.again
     with live.lock:
         live.check_accepts(saga.scope, declaration.name)
-        admission.check_not_overtaken(live, admitted)
-        approval.check_unused(saga, declaration.name, passed.approvals)
+        if again is not None:
+            admission.check_not_overtaken(live, admitted)
+        if passed.approvals:
+            approval.check_unused(saga, declaration.name, passed.approvals)
         no = call.step = again.no if again is not None else len(live.view.steps) + 1
-        live.binders[no] = _binder(call, step_id(live.view.id, no))
+        key = step_id(live.view.id, no)
+        live.binders[no] = _binder(call, key)
         ticket = live.emit(
-            r.Intent,
+            declaration.intent,
             {f"kwargs.{name}": value.text for name, value in (call.encoded or {}).items()},
             durable=True,
+            hold=bool(passed.requires),
             step=no,
-            tool=declaration.name,
-            version=declaration.version,
-            effect=declaration.effect.value,
-            key=step_id(live.view.id, no),
+            key=key,
             attempt=1 if again is None else again.attempt + 1,
             scope=saga.scope,
-            recipe=declaration.recipe(),
-            probe=declaration.probe,
-            settle_s=declaration.settle_s,
-            takes_key=declaration.key_param is not None,
             no_identity=call.identity is None,
-            identity=list(declaration.identity) if declaration.identity is not None else None,
             adapter=call.adapter,
             call_id=call.call_id,
             call_scope=call.call_scope,
             framework_attempt=call.attempt,
-            resolves="same_tool" if declaration.resolves == "same_tool" else None,
             resources=list(passed.resources),
-            hold=bool(passed.requires),
         )
         flight = live.flights[no] = Flight(no)  # Only now: whoever drains the flights looks at their steps.
         if passed.requires:
             ticket = _bring_along(live, no, passed)
         if again is None and call.identity is not None:
             live.by_identity.setdefault(call.identity, []).append(no)
-    return flight, ticket
         if again is not None:
             live.revived.append(no)
+    return flight, ticket
 
 
 def _bring_along(live: LiveSaga, no: int, passed: Passed) -> Ticket | None:
@@ -293,13 +294,14 @@ def _as_called(call: ToolCall) -> dict[str, Any]:
     encoded = call.encoded or {}
     kwargs = dict(call.kwargs)
     for name, value in kwargs.items():
-        known = encoded.get(name)
-        if type(value) in _CHANGEABLE and known is not None and known.exact:
-            kwargs[name] = decode(known.text)
+        if type(value) in _CHANGEABLE:
+            known = encoded.get(name)
+            if known is not None and known.exact:
+                kwargs[name] = decode(known.text)
     return kwargs
 
 
-_CHANGEABLE = (dict, list, set, bytearray, tuple)
+_CHANGEABLE: Final = frozenset({dict, list, set, bytearray, tuple})
 
 
 def _not_started(saga: Saga, flight: Flight, error: BaseException, ticket: Ticket | None, passed: Passed) -> None:

@@ -64,7 +64,9 @@ def joined_key(declaration: Declaration, saga: Saga) -> str | None:
     A tool that is wrapped and also guarded by a framework's adapter is one effect, so it is one step.
     """
     step = current_step_var.get()
-    if step is None or not step._joinable or step.tool != declaration.name or step.saga_id != saga.id:  # noqa: SLF001
+    if step is None:
+        return None
+    if not step._joinable or step.tool != declaration.name or step.saga_id != saga.id:  # noqa: SLF001
         return None
     step._joinable = False  # noqa: SLF001 - the step is the engine's own; only the first inner call is the same effect.
     return step.key

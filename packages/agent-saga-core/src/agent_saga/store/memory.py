@@ -11,7 +11,7 @@ import msgspec
 
 from agent_saga.errors import InvariantViolation
 from agent_saga.machine.gate import HALTING
-from agent_saga.model.records import AnyRecord, chain_hash, encode_body
+from agent_saga.model.records import GENESIS, AnyRecord, chain_hash, encode_body
 from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
 from agent_saga.store.totals import TOTAL, with_totals
@@ -100,7 +100,7 @@ class MemoryLog:
         if refused is not None:
             mark_refused(item, refused.reason)
         current = state.currents.get(saga_id)
-        count, head = (0, Current(saga_id).head) if current is None else (current.count, current.head)
+        count, head = (0, GENESIS) if current is None else (current.count, current.head)
         pos = len(state.entries)
         made: list[_Entry] = []
         for draft in item.drafts:
@@ -122,7 +122,7 @@ class MemoryLog:
             state.change_facts(item.amended.facts)
         if item.row is not None:
             self._put_row(current, item.row)
-        if refused is None:
+        if refused is None and item.facts is not None:
             state.change_facts(item.facts)
         return refused or Committed(pos, head)
 

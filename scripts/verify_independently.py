@@ -17,8 +17,8 @@ def check(pos, saga, n, body, payload, digest, before):
         record = json.loads(body, parse_float=lambda text: "\ue000" + text)  # The mark keeps a float as it was spelled.
         again = re.sub('"\ue000([^"]*)"', r"\1", json.dumps(record, separators=(",", ":"), ensure_ascii=False)).encode()
         values, held = record.get("values", {}), json.loads(payload) if payload is not None else {}
-        opened = {name: hashlib.sha256(bytes.fromhex(salt) + text.encode()).hexdigest() for name, (salt, text) in held.items()}
-        if again != body or record["v"] != 1 or record["kind"] not in KINDS or opened != values: stop("the body is not canonical, its kind or version not known, or the payload differs from its commitments", saga, n)
+        opened = {name: hashlib.sha256(bytes.fromhex(salt) + text.encode()).hexdigest() for name, (salt, text) in held.items()}; spelled = json.dumps({name: [held[name][0].lower().replace(" ", ""), held[name][1]] for name in values}, separators=(",", ":"), ensure_ascii=False).encode() if values else None
+        if again != body or record["v"] != 1 or record["kind"] not in KINDS or opened != values or spelled != payload: stop("the body is not canonical, its kind or version not known, or the payload differs from its commitments", saga, n)
         if (record["saga"], record["n"], record["pos"], n) != (saga, n, pos, before[1] + 1) or pos <= before[2]: stop("the record is out of place", saga, n)
         if hashlib.sha256(before[0] + body).digest() != digest: stop("the chain is broken", saga, n)
         return record, (digest, n, pos)

@@ -121,9 +121,9 @@ def complete_row(store: LogStore, saga_id: str) -> StoredRow | None:
         CorruptLog: it misses some.
     """
     amending = [store.row(other) for other in store.amendments(saga_id)]
-    there = sum(other.count for other in amending if other is not None)
+    there = sum(_counted(other).count for other in amending if other is not None)
     stored = store.row(saga_id)
-    if stored is not None and stored.amendments < there:
+    if stored is not None and _counted(stored).amendments < there:
         raise CorruptLog(f"its row counts {stored.amendments} amending records, {there} are there", saga_id=saga_id)
     return stored
 
@@ -138,7 +138,7 @@ def history(store: LogStore, stored: StoredRow) -> Iterator[tuple[Checked, SagaV
     Raises:
         CorruptLog: a record, the chain or the row is damaged; the row is compared after the last record.
     """
-    saga_id = stored.saga_id
+    saga_id = _counted(stored).saga_id
     records = checked_records(store, saga_id, count=stored.count)
     amending: frozenset[str] = frozenset()
     if stored.amendments:
@@ -158,6 +158,13 @@ def history(store: LogStore, stored: StoredRow) -> Iterator[tuple[Checked, SagaV
     if view is None:
         raise CorruptLog("it has a row and no records", saga_id=saga_id)
     check_row(view, head, stored)
+
+
+def _counted(stored: StoredRow) -> StoredRow:
+    """Return a row by whose numbers records can be counted; all else in it is compared with the fold."""
+    if not (isinstance(stored.count, int) and isinstance(stored.amendments, int) and stored.amendments >= 0):
+        raise CorruptLog("its row counts records by what is no number of records", saga_id=stored.saga_id)
+    return stored
 
 
 def _position(checked: Checked) -> int:

@@ -77,12 +77,12 @@ def verify(
     for stored in all_rows(store):
         at = 0
         view: SagaView | None = None
-        if stored.row.amends is not None:
-            amended[stored.row.amends] = amended.get(stored.row.amends, 0) + stored.count
         for (record, _, _), view in history(store, stored):
             seen += record.saga_id == stored.saga_id and record.pos <= last
             if at == 0 and view.ended and row_of(view).sealed:
                 at = record.pos
+        if stored.row.amends is not None:
+            amended[stored.row.amends] = amended.get(stored.row.amends, 0) + stored.count
         facts += _check_facts(store, stored, view)
         _note_leaf(sealed_at, stored, at, last)
         _check_key(store, stored)

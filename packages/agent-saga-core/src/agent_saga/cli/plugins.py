@@ -22,8 +22,10 @@ PACKAGE_OF: Final[dict[str, str]] = {
     "server": "agent-saga-server",
     "insights": "agent-saga-insights",
     "assurance": "agent-saga-assurance",
-    "draw": "agent-saga-visuals",
-    "visuals": "agent-saga-visuals",
+    "graph": "agent-saga-visuals",
+    "animate": "agent-saga-visuals",
+    "viz": "agent-saga-visuals",
+    "replay": "agent-saga-visuals",
     "connectors": "agent-saga-connectors",
 }
 """Commands of packages that may not be installed. An installed package is found by its entry points, not here."""

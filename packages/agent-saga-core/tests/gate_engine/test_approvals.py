@@ -217,6 +217,33 @@ def test_equal_calls_side_by_side_ask_for_themselves(make):
     assert sorted(one.step for one in gate.approvals.values()) == list(range(1, 9))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("other", [None, "rejected"])
+def test_a_word_on_one_of_two_equal_calls(make, first, other):
+    """A-13: of two equal calls that wait, one runs as soon as there is a word on one, whichever; not the other."""
+    kit = make(Asks(suspend=True))
+
+    async def ask():
+        async with kit.transaction("t", key="k"):
+            await asyncio.gather(kit.amail("a"), kit.amail("a"), return_exceptions=True)
+
+    async def go_on():
+        async with kit.transaction("t", key="k") as saga:
+            await kit.amail("a")
+            with pytest.raises(GateRefused if other else SagaSuspended):
+                await kit.amail("a")
+        return saga.report.outcome
+
+    asyncio.run(ask())
+    waiting = pending(kit)
+    assert len(waiting) == 2
+    approve(kit, waiting[first])
+    if other:
+        approve(kit, waiting[1 - first], decision=other)
+    assert asyncio.run(go_on()) == ("committed" if other else "suspended")
+    assert world() == ["amail a"]
+
+
 def run_threads(work, count):
     threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:

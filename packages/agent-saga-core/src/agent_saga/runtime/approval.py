@@ -126,10 +126,11 @@ def _refuse_unstorable(saga: Saga, call: ToolCall, policy: str, question: Ask) -
 def _known(
     live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str, *, question: Ask, taken: Collection[str]
 ) -> ApprovalView | None:
-    """Return the request for this very call and question that is still of use, or was rejected.
+    """Return the request for this very call and question that is still of use, or was rejected; an approved one first.
 
-    Two policies of one kind may both ask about a call. A reason may change with time, so it only comes first. A call
-    with an argument that has no stored form cannot be recognised, so a word on another one is no word on it.
+    Else a word on one of several equal calls would be of no use until there is one on all of them. Two policies of one
+    kind may both ask about a call. A reason may change with time, so it only comes first. A call with an argument that
+    has no stored form cannot be recognised, so a word on another one is no word on it.
     """
     if any(value.opaque for value in (call.encoded or {}).values()):
         return None
@@ -141,7 +142,7 @@ def _known(
         and (known.request.quorum, known.request.signed) == (question.quorum, question.signed)
     ]
     same = [known for known in found if known.request.reason == recordable(question.reason)]
-    return next(iter(same or found), None)
+    return min(same or found, key=lambda known: known.state != "approved", default=None)
 
 
 def _usable(live: LiveSaga, call: ToolCall, proposed: ProposedCall, policy: str) -> Iterator[ApprovalView]:

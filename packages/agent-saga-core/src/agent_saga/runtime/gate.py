@@ -78,18 +78,21 @@ class _Asked:
     waited: bool = False
 
 
-def asks_nothing(saga: Saga, call: ToolCall) -> bool:
-    """Tell whether the gate has no more to look at than the kill switch: the default rule is the only one.
+def unasked(saga: Saga, call: ToolCall) -> Passed | None:
+    """Return the answer of `pass_gate` where it asks nobody: the default rule is the only one, and has nothing to say.
 
-    A shorter way to the answer of `pass_gate` for the calls that most sagas make; what it leaves out is never asked.
+    Most calls are like that, and need not be described to policies first. The kill switch is looked at all the same.
+
+    Raises:
+        SagaSuspended: the saga is halted.
     """
-    declaration, policies = call.declaration, saga.policies
-    return (
-        len(policies) == 1
-        and type(policies[0]) is IrreversibleAsks
-        and declaration.effect is not Effect.IRREVERSIBLE
-        and not declaration.resources
-    )
+    policies, declaration = saga.policies, call.declaration
+    if len(policies) != 1 or type(policies[0]) is not IrreversibleAsks:
+        return None
+    if declaration.effect is Effect.IRREVERSIBLE or declaration.resources:
+        return None
+    halts.check(saga, declaration.name)
+    return NOTHING_ASKED
 
 
 def pass_gate(saga: Saga, call: ToolCall, proposed: ProposedCall) -> Generator[Op, Any, Passed]:

@@ -19,12 +19,12 @@ from agent_saga.model.effects import Effect
 from agent_saga.model.ids import step_id
 from agent_saga.model.requirements import Within
 from agent_saga.model.values import Encoded, decode, encode
-from agent_saga.runtime import admission, approval, halts, late
+from agent_saga.runtime import admission, approval, late
 from agent_saga.runtime.admission import Overtaken
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.current import current_of, current_step_var
 from agent_saga.runtime.declaration import CallView, bind_compensation, encode_kwargs, hide
-from agent_saga.runtime.gate import NOTHING_ASKED, asks_nothing, pass_again, pass_gate
+from agent_saga.runtime.gate import pass_again, pass_gate, unasked
 from agent_saga.runtime.live import Flight
 from agent_saga.runtime.ops import Sleep, is_async
 from agent_saga.runtime.outcome import error_text, is_error, is_pause, is_stream, raised, returned
@@ -91,15 +91,22 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
         UnboundCompensation: after the effect; the step is an orphan.
         BaseException: what the tool raised.
     """
+    return _look(saga, call) if call.declaration.read_only else _act(saga, call)
+
+
+def _look(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
+    if not saga.live.is_owned_here:
+        # In a forked child or worker: nothing to record there, and nothing to compensate.
+        return (yield call.run(None))
+    saga.live.check_accepts(saga.scope, call.declaration.name)
+    saga.resumed_pause(call)
+    return (yield from _read(saga, call))
+
+
+def _act(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     live, declaration = saga.live, call.declaration
-    if declaration.read_only and not live.is_owned_here:
-        return (
-            yield call.run(None)
-        )  # In a forked child or worker: nothing to record there, and nothing to compensate.
     live.check_accepts(saga.scope, declaration.name)
     saga.resumed_pause(call)
-    if declaration.read_only:
-        return (yield from _read(saga, call))
     _check_compensation(declaration)
     _check_reachable(saga, declaration)
     call.encoded = encode_kwargs(declaration, call.kwargs)
@@ -109,10 +116,8 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
             admitted = yield from admission.admit(saga, call)
             if admitted.replay is not None:
                 return admission.replay(saga, call, admitted.replay)
-            if asks_nothing(saga, call):
-                halts.check(saga, declaration.name)
-                passed = NOTHING_ASKED
-            else:
+            passed = unasked(saga, call)
+            if passed is None:
                 passed = yield from pass_gate(saga, call, proposed(call, repeats=admitted.repeats))
             try:
                 attempts = _attempts if declaration.retry else _attempt

@@ -61,10 +61,10 @@ class _Plan:
 
     def __init__(self, fn: Callable[..., Any], step: Step, tool: FunctionTool) -> None:
         self._fn, self._context = fn, tool.ctx_param_name
-        parameters = list(inspect.signature(fn).parameters.values())
+        whole = inspect.signature(fn)
+        parameters = list(whole.parameters.values())
         own = [p for p in parameters if p.name != self._context]
-        shown = [p for p in parameters if p.name != step.key_param]
-        self.shown = inspect.Signature(shown)
+        self.shown = whole.replace(parameters=[p for p in parameters if p.name != step.key_param])
         self._signature = inspect.Signature([p for p in own if p.name != step.key_param])
         names = list(self._signature.parameters.values())
         self._by_place = [p.name for p in names if p.kind in _BY_PLACE]

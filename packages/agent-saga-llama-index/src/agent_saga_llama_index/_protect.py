@@ -14,7 +14,7 @@ from llama_index_instrumentation.dispatcher import active_instrument_tags, instr
 from agent_saga import current_saga, spi
 from agent_saga.errors import UsageError
 from agent_saga_llama_index import _pause, _spot
-from agent_saga_llama_index._tool import acts, guarded
+from agent_saga_llama_index._tool import acts, guarded, is_guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,6 +43,7 @@ def protect(thing: T, kit: AgentKit | None = None) -> T:
         UsageError: it is none of these things.
     """
     if isinstance(thing, Workflow):
+        kit = vars(thing).get(_KIT) if kit is None else kit
         workflows = list(_reachable(thing))
         _check([tool for workflow in workflows for tool in _held(workflow, BaseTool)], kit)
         for workflow in workflows:
@@ -62,7 +63,8 @@ def protect(thing: T, kit: AgentKit | None = None) -> T:
 
 
 def _check(tools: Iterable[BaseTool], kit: AgentKit | None) -> None:
-    spi.require_declared([tool.metadata.get_name() for tool in tools if acts(tool)], kit)
+    unknown = [tool for tool in tools if acts(tool) and not (kit is None and is_guarded(tool))]
+    spi.require_declared([tool.metadata.get_name() for tool in unknown], kit)
 
 
 def _held(workflow: Any, kind: type[Any]) -> Iterator[Any]:

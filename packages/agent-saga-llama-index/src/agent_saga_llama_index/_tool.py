@@ -31,6 +31,11 @@ def acts(tool: BaseTool) -> bool:
     return not (isinstance(tool, FunctionTool) and tool.real_fn is handoff)
 
 
+def is_guarded(tool: BaseTool) -> bool:
+    """Tell whether a tool is guarded already."""
+    return _GUARDED in vars(tool)
+
+
 def guarded(tool: BaseTool, kit: AgentKit | None) -> BaseTool:
     """Return a guarded copy of a tool. One that this kit guards already is returned as it is.
 

@@ -110,12 +110,14 @@ class AgentKit:
     def status(self) -> Status:
         """Return whether an agent may go on now: not when a safety signal is halted, drained or cannot be read.
 
+        A budget of the kit's policies of which nothing is left blocks too; those of a transaction are not known here.
+
         Returns:
             `ready`, `blockers` (why not, a line each) and `warnings`.
         """
         from agent_saga.runtime.health import status_of_kit
 
-        return status_of_kit(self.writer)
+        return status_of_kit(self.writer, self.environment.policies)
 
     # -- tools --------------------------------------------------------------------------------------------------
 

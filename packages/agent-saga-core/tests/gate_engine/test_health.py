@@ -4,10 +4,13 @@ import json
 
 import apsw
 import pytest
+from click.testing import CliRunner
 from gate_world import make_kit
 
 from agent_saga import GateRefused, SagaSuspended
+from agent_saga.cli.app import cli
 from agent_saga.errors import LogFailed, SagaRolledBack
+from agent_saga.gates import Budget, RateLimit, all_of, policies_from_toml, when
 from agent_saga.runtime import operators
 
 
@@ -112,3 +115,66 @@ def test_sagas_of_dead_processes_are_a_warning(start, kit):
     assert kit.status().warnings == ()
     child.kill()
     assert "left by dead processes (agent-saga recover)" in kit.status().warnings[0]
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda rule: rule, lambda rule: when(all_of(rule), tool="charge")], ids=["plain", "inner"]
+)
+@pytest.mark.parametrize("window", [None, "day", 3600.0])
+def test_a_budget_that_is_used_up_blocks(make, clock, window, wrap):
+    """S-9: also one inside of other policies; not before, and not in the next window."""
+    kit = make(wrap(Budget(name="spend", limit=10, amount="amount", tool="charge", window=window)))
+    with kit.transaction("t"):
+        kit.charge("ann", "9.5")
+        assert kit.status().blockers == ()
+        kit.charge("ann", "0.5")
+    assert blocker(kit) == "budget 'spend' (10) has nothing left"
+    clock.jump(2 * 86_400)
+    assert kit.status().ready is (window is not None)
+
+
+def test_other_limits_that_are_used_up_are_warnings(make):
+    """S-10: a rate limit, and the budget of one customer, stop some calls, or for moments only."""
+    kit = make(
+        RateLimit(name="calls", calls=2, window=60),
+        Budget(name="each", limit=5, amount="amount", per="kwargs.customer", window="day"),
+        Budget(name="saga", limit=0, per="saga", tool="other"),
+    )
+    with kit.transaction("t"):
+        kit.charge("ann", 5)
+        kit.charge("bob", 4)
+    status = kit.status()
+    assert (status.ready, status.blockers) == (True, ())
+    lines = [line for line in status.warnings if "memory" not in line]
+    assert lines == [
+        "rate limit 'calls' (2) has nothing left",
+        "budget 'each' (5) has nothing left for 1 of its parts (customer=ann)",
+    ]
+
+
+def test_a_budget_that_cannot_be_read_blocks(log):
+    """S-11: spending that is no amount is a signal that cannot be read."""
+    kit = make_kit(log, Budget(name="spend", limit=10))
+    with kit.transaction("t"):
+        kit.charge("ann", 1)
+    db = apsw.Connection(log)
+    db.execute("UPDATE facts SET value = 'x' WHERE kind = 'total'")
+    db.close()
+    assert "budgets cannot be read" in blocker(kit)
+    kit.close()
+
+
+def test_the_command_knows_the_budgets_of_the_settings(log, tmp_path, monkeypatch):
+    """S-12: `agent-saga status` reads the policies of ./pyproject.toml; a file that it cannot read blocks."""
+    rule = '[[tool.agent-saga.policies]]\nrule = "budget"\nname = "spend"\nlimit = 1\n'
+    (tmp_path / "pyproject.toml").write_text(rule)
+    kit = make_kit(log, *policies_from_toml(tmp_path / "pyproject.toml"))
+    with kit.transaction("t"):
+        kit.charge("ann", 1)
+    kit.close()
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(cli, ["status", "--log", log])
+    assert (run.exit_code, "budget 'spend' (1) has nothing left" in run.output) == (1, True)
+    (tmp_path / "pyproject.toml").write_text(rule.replace("limit", "limt"))
+    run = CliRunner().invoke(cli, ["status", "--log", log])
+    assert (run.exit_code, "write limit = 1" in run.output) == (1, True)

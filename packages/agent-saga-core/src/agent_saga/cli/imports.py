@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.cli.terminal import visible
 from agent_saga.errors import UsageError
@@ -47,24 +47,36 @@ def load_handlers(names: Iterable[str]) -> list[str]:
 
 
 def _configured(path: Path) -> list[str]:
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path.absolute()} cannot be read: {error}") from error
-    if "agent-saga" not in text:
-        return []
-    import tomllib
-
-    try:
-        settings = tomllib.loads(text).get("tool", {}).get("agent-saga", {})
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path.absolute()} is not valid TOML: {error}") from error
-    imports = settings.get("imports", []) if isinstance(settings, dict) else None
+    imports = settings(path).get("imports", [])
     if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
         raise UsageError(f"{path.absolute()}: [tool.agent-saga] imports must be a list of modules or ./files.py")
     return imports
+
+
+def settings(path: Path = Path(_SETTINGS)) -> dict[str, Any]:
+    """Return `[tool.agent-saga]` of ./pyproject.toml, its numbers exact; empty where there is none.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path.absolute()} cannot be read: {error}") from error
+    if "agent-saga" not in text:
+        return {}
+    import tomllib
+    from decimal import Decimal
+
+    try:
+        found = tomllib.loads(text, parse_float=Decimal).get("tool", {}).get("agent-saga", {})
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path.absolute()} is not valid TOML: {error}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path.absolute()}: [tool.agent-saga] must be a table")
+    return found
 
 
 def _load(name: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from agent_saga.cli.session import FINDING, FINE, Session, log_command
 from agent_saga.cli.terminal import moment, visible
-from agent_saga.errors import UsageError
+from agent_saga.errors import DeclarationError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,12 +125,15 @@ def lift(session: Session, scope: str, by: str, reason: str) -> int:
 def status(session: Session) -> int:
     """Tell whether agents may go on. Exit code 1: something stops them, needs a human, or cannot be read.
 
-    Shows what is halted, drained and quarantined, what each budget has spent, and which saga holds which resource.
+    Shows what is halted, drained and quarantined, what each budget has spent, and which saga holds which resource. A
+    budget of [tool.agent-saga] policies in ./pyproject.toml of which nothing is left stops agents, too.
     """
     from agent_saga.runtime.health import status_of_log
 
+    blockers: list[str] = []
+    policies = _policies(blockers)
     with session.reading() as store:
-        found = status_of_log(store)
+        found = status_of_log(store, policies, blockers=blockers)
         told = {"stops": _stops(store), "resources": _held(store), "spent": _spent(store)}
     code = FINE if found.ready else FINDING
     if session.out.as_json:
@@ -145,6 +148,22 @@ def status(session: Session) -> int:
     for line in _details(told):
         out.line(line)
     return code
+
+
+def _policies(blockers: list[str]) -> tuple[Any, ...]:
+    """Return the policies of ./pyproject.toml; those that cannot be read are a blocker."""
+    from agent_saga.cli.imports import load_handlers, settings
+    from agent_saga.gates import policies_from_toml
+
+    try:
+        stated = settings()
+        if "policies" not in stated:
+            return ()
+        load_handlers(())  # Policies may name functions of the operator's modules.
+        return policies_from_toml(stated)
+    except (UsageError, DeclarationError) as error:
+        blockers.append(f"the policies of pyproject.toml cannot be read: {error}")
+        return ()
 
 
 def _details(told: dict[str, Any]) -> Iterator[str]:

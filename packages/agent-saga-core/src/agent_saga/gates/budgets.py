@@ -19,7 +19,7 @@ from agent_saga.gates.reading import Reading
 from agent_saga.gates.rule import EVERY, Rule, prepare
 from agent_saga.gates.values import Unreadable, at_path, check_path, shown, total_of
 from agent_saga.model.effects import Allow, Decision, Refuse
-from agent_saga.model.requirements import Within
+from agent_saga.model.requirements import Limit, Within
 from agent_saga.runtime.clock import clock
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ class Budget(Rule):
             return Refuse(f"{call.tool}: it would spend more than the whole budget {self.name!r} ({self.limit}{unit})")
         return self.share.take(call, saga, amount, self.most)
 
+    def limits(self) -> tuple[Limit, ...]:
+        """Return what `kit.status()` looks at."""
+        unit = f" {self.unit}" if self.unit else ""
+        return self.share.limits(f"budget {self.name!r} ({self.limit}{unit})", self.most, lasting=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit(Rule):
@@ -129,11 +134,15 @@ class RateLimit(Rule):
         """See Rule.judge."""
         return self.share.take(call, saga, _ONE, self.most)
 
+    def limits(self) -> tuple[Limit, ...]:
+        """Return what `kit.status()` looks at."""
+        return self.share.limits(f"rate limit {self.name!r} ({self.calls})", self.most, lasting=False)
+
 
 class Share:
     """Which budget a call spends from: the name, the part of it, the window."""
 
-    __slots__ = ("_name", "_part", "_rolling_ns", "_window")
+    __slots__ = ("_name", "_part", "_per", "_rolling_ns", "_window")
 
     def __init__(self, kind: str, name: str, per: str | None, window: Window) -> None:
         """Check the options.
@@ -144,7 +153,7 @@ class Share:
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"a budget needs a name; it is {name!r}")
         self._name = f"{kind}:{quote(name, safe='')}"
-        self._part = _part(per)
+        self._part, self._per = _part(per), per
         self._window: str | None = None
         self._rolling_ns = 0
         if isinstance(window, str) and window in _FIXED:
@@ -169,18 +178,42 @@ class Share:
         if self._window is not None:
             name = f"{name}@{_stamp(self._window, clock().time_ns() // (60 * _NS))}"
         elif self._rolling_ns:
-            return Allow((self._rolling(name, amount, most),))
+            since_ns, (first, *others) = self._rolling()
+            also = tuple(name + tail for tail in others)
+            return Allow((Within(budget=name + first, amount=amount, limit=most, since_ns=since_ns, also=also),))
         return Allow((Within(budget=name, amount=amount, limit=most),))
 
-    def _rolling(self, name: str, amount: Decimal, most: Decimal) -> Within:
+    def _rolling(self) -> tuple[int, list[str]]:
         """A rolling window: what is spent is kept apart by windows, so that a look goes over three of them at most.
 
         The one after this one is for processes whose clock is ahead.
         """
         now, length = clock().time_ns(), self._rolling_ns
         number = now // length
-        parts = [f"{name}@{length / _NS:g}s.{part}" for part in (number, number - 1, number + 1)]
-        return Within(budget=parts[0], amount=amount, limit=most, since_ns=max(1, now - length), also=tuple(parts[1:]))
+        tails = [f"@{length / _NS:g}s.{part}" for part in (number, number - 1, number + 1)]
+        return max(1, now - length), tails
+
+    def limits(self, title: str, most: Decimal, *, lasting: bool) -> tuple[Limit, ...]:
+        """Return the limit as `status` asks about it; those of single sagas are not told."""
+        if self._per == "saga":
+            return ()
+        since_ns, tails = 0, [""]
+        if self._window is not None:
+            tails = [f"@{_stamp(self._window, clock().time_ns() // (60 * _NS))}"]
+        elif self._rolling_ns:
+            since_ns, tails = self._rolling()
+        parted = self._part is not None
+        return (
+            Limit(
+                title=title,
+                base=self._name,
+                tails=tuple(tails),
+                limit=most,
+                since_ns=since_ns,
+                parted=parted,
+                lasting=lasting,
+            ),
+        )
 
 
 @functools.lru_cache(maxsize=64)

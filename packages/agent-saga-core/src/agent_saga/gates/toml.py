@@ -173,7 +173,7 @@ def _value(key: str, value: Any, where: str) -> Any:
 
 
 def _ask(stated: Mapping[str, Any], where: str) -> Ask:
-    known = {field.name: field.default for field in fields(Ask)}
+    known = {field.name: field.default for field in fields(Ask) if field.name != "requires"}
     for key, value in stated.items():
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)

@@ -77,6 +77,36 @@ class Undecided:
     approval: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A limit that a policy keeps, for those who want to know how much of it is left.
+
+    Attributes:
+        title: for people, as `budget 'spend' (10 EUR)`.
+        base: how the names of its budgets begin.
+        tails: how they end now; the first one takes what is spent, the others count too.
+        limit: the most that may be spent.
+        since_ns: as of `Within`.
+        parted: there is a budget for each part, whose name stands between base and tail.
+        lasting: what is spent does not come back within moments.
+    """
+
+    title: str
+    base: str
+    tails: tuple[str, ...]
+    limit: Decimal
+    since_ns: int
+    parted: bool
+    lasting: bool
+
+    def within(self, part: str = "") -> Within:
+        """Return what a call that takes nothing would require."""
+        names = [f"{self.base}{part}{tail}" for tail in self.tails]
+        return Within(
+            budget=names[0], amount=Decimal(0), limit=self.limit, since_ns=self.since_ns, also=tuple(names[1:])
+        )
+
+
 Requirement = Free | Within | Approved | Undecided
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_saga.errors import SagaError
 from agent_saga.machine.states import SagaState
 from agent_saga.runtime.halts import active
+from agent_saga.runtime.spending import used_up
 from agent_saga.store.port import Query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from agent_saga.model.call import Policy
     from agent_saga.runtime.writer import Writer
     from agent_saga.store.port import LogStore, StoredRow
 
@@ -45,37 +47,41 @@ class Status:
         return {"ready": self.ready, "blockers": list(self.blockers), "warnings": list(self.warnings)}
 
 
-def status_of_kit(writer: Callable[[], Writer]) -> Status:
+def status_of_kit(writer: Callable[[], Writer], policies: Iterable[Policy] = ()) -> Status:
     """Return the status of a kit's log.
 
     Args:
         writer: gives the kit's writer; that it cannot be opened is a blocker, too.
+        policies: the kit's; a budget of theirs of which nothing is left blocks.
     """
     try:
         opened = writer()
     except (SagaError, OSError) as error:
         return _status([f"the log cannot be opened: {error}"], [])
     failed = [] if opened.failed is None else [f"the log has failed in this process: {opened.failed}"]
-    return status_of_log(opened.store, blockers=failed)
+    return status_of_log(opened.store, policies, blockers=failed)
 
 
-def status_of_log(store: LogStore, *, blockers: list[str] | None = None) -> Status:
+def status_of_log(store: LogStore, policies: Iterable[Policy] = (), *, blockers: list[str] | None = None) -> Status:
     """Return the status of a log: each signal is read on its own, and one that cannot be read blocks.
 
     Args:
         store: the log.
+        policies: whose budgets are looked at.
         blockers: what is known to block already.
     """
     found, warnings = list(blockers or ()), list[str]()
     signals = (
-        ("halts", _stops, found),
-        ("work for humans", _work, found),
-        ("requests for approval", _requests, warnings),
-        ("open sagas", _left_behind, warnings),
+        ("halts", _blocking(_stops)),
+        ("work for humans", _blocking(_work)),
+        ("budgets", lambda log: used_up(log, policies)),
+        ("requests for approval", _requests),
+        ("open sagas", _left_behind),
     )
-    for name, read, lines in signals:
+    for name, read in signals:
         try:
-            lines.extend(read(store))
+            for blocks, line in read(store):
+                (found if blocks else warnings).append(line)
         except (SagaError, OSError, ValueError, TypeError) as error:
             found.append(f"{name} cannot be read: {type(error).__name__}: {error}")
     if store.location == "memory:":
@@ -85,6 +91,10 @@ def status_of_log(store: LogStore, *, blockers: list[str] | None = None) -> Stat
 
 def _status(blockers: list[str], warnings: list[str]) -> Status:
     return Status(ready=not blockers, blockers=tuple(blockers), warnings=tuple(warnings))
+
+
+def _blocking(read: Callable[[LogStore], Iterator[str]]) -> Callable[[LogStore], Iterator[tuple[bool, str]]]:
+    return lambda store: ((True, line) for line in read(store))
 
 
 def _stops(store: LogStore) -> Iterator[str]:
@@ -99,13 +109,13 @@ def _work(store: LogStore) -> Iterator[str]:
         yield f"{_count(steps, 'step')} of {_named(rows)} for a human to settle (agent-saga sagas --needs-human)"
 
 
-def _requests(store: LogStore) -> Iterator[str]:
+def _requests(store: LogStore) -> Iterator[tuple[bool, str]]:
     waiting = [fact for fact in store.facts("approval") if fact.value == "pending"]
     if waiting:
-        yield f"{_count(len(waiting), 'request')} for approval to answer (agent-saga approvals list)"
+        yield False, f"{_count(len(waiting), 'request')} for approval to answer (agent-saga approvals list)"
 
 
-def _left_behind(store: LogStore) -> Iterator[str]:
+def _left_behind(store: LogStore) -> Iterator[tuple[bool, str]]:
     rows = store.rows(Query(unsealed=True, amendments=True, limit=SAGAS_LOOKED_AT_MAX))
     owners: dict[str, bool] = {}
     for row in rows:
@@ -114,13 +124,13 @@ def _left_behind(store: LogStore) -> Iterator[str]:
             owners[owner] = _is_dead(store, owner)
     dead = [row for row in rows if row.row.owner is not None and owners[row.row.owner]]
     if dead:
-        yield f"{_named(dead)} left by dead processes (agent-saga recover)"
+        yield False, f"{_named(dead)} left by dead processes (agent-saga recover)"
     suspended = [row for row in rows if row.row.state == SagaState.SUSPENDED]
     if suspended:
-        yield f"{_named(suspended)} suspended"
+        yield False, f"{_named(suspended)} suspended"
     retried = [row for row in rows if row.row.owner is None and row.row.work > row.row.human]
     if retried:
-        yield f"{_named(retried)} with compensations to try again (agent-saga recover)"
+        yield False, f"{_named(retried)} with compensations to try again (agent-saga recover)"
 
 
 def _is_dead(store: LogStore, owner: str) -> bool:

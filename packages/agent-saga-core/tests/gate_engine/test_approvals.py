@@ -219,7 +219,8 @@ def test_equal_calls_side_by_side_ask_for_themselves(make):
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("other", [None, "rejected"])
-def test_a_word_on_one_of_two_equal_calls(make, first, other):
+@pytest.mark.parametrize("within", [False, True])
+def test_a_word_on_one_of_two_equal_calls(make, first, other, within):
     """A-13: of two equal calls that wait, one runs as soon as there is a word on one, whichever; not the other."""
     kit = make(Asks(suspend=True))
 
@@ -229,6 +230,8 @@ def test_a_word_on_one_of_two_equal_calls(make, first, other):
 
     async def go_on():
         async with kit.transaction("t", key="k") as saga:
+            if within:
+                say()
             await kit.amail("a")
             with pytest.raises(GateRefused if other else SagaSuspended):
                 await kit.amail("a")
@@ -237,9 +240,14 @@ def test_a_word_on_one_of_two_equal_calls(make, first, other):
     asyncio.run(ask())
     waiting = pending(kit)
     assert len(waiting) == 2
-    approve(kit, waiting[first])
-    if other:
-        approve(kit, waiting[1 - first], decision=other)
+
+    def say():
+        approve(kit, waiting[first])
+        if other:
+            approve(kit, waiting[1 - first], decision=other)
+
+    if not within:
+        say()
     assert asyncio.run(go_on()) == ("committed" if other else "suspended")
     assert world() == ["amail a"]
 

@@ -72,6 +72,8 @@ def ask(
     """
     live, approver = saga.live, saga.environment.approver
     yield from _refuse_unstorable(saga, call, policy, question)
+    if live.view.gate is not None:
+        live.refresh()  # Which of several requests is this call's depends on what was said about them.
     with live.lock:
         live.check_accepts(saga.scope, proposed.tool)
         known, ticket = _known(live, call, proposed, policy, question=question, taken=taken), None

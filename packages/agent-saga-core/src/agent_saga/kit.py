@@ -6,11 +6,12 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
-from agent_saga.errors import DeclarationError
+from agent_saga.errors import DeclarationError, UsageError
 from agent_saga.guarantees import manifest
 from agent_saga.runtime.declaration import Declarations, make_declaration, name_of
 from agent_saga.runtime.gate import IrreversibleAsks, check_approver
 from agent_saga.runtime.opening import Opening, check_opening, check_times
+from agent_saga.runtime.ops import adrive, drive, is_async
 from agent_saga.runtime.process import drop_writer, writer_for
 from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compensator, register_function
 from agent_saga.runtime.rehearsal import rehearsal
@@ -21,12 +22,14 @@ from agent_saga.runtime.tool import make_wrapper
 from agent_saga.store.open import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from agent_saga.model.call import Policy
     from agent_saga.model.effects import Effect
     from agent_saga.runtime.declaration import Declaration
     from agent_saga.runtime.health import Status
+    from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.previewed import Preview
     from agent_saga.runtime.writer import Writer
 
 P = ParamSpec("P")
@@ -118,6 +121,66 @@ class AgentKit:
         from agent_saga.runtime.health import status_of_kit
 
         return status_of_kit(self.writer, self.environment.policies)
+
+    # -- previews -----------------------------------------------------------------------------------------------
+
+    def preview(
+        self,
+        plan: Iterable[Any] | Callable[[], Any],
+        *,
+        name: str = "preview",
+        tags: Iterable[str] = (),
+        policies: Iterable[Policy] = (),
+        results: Mapping[str, Any] | None = None,
+    ) -> Preview:
+        """Return what the gate would say of a plan now: no effect, no record, no reservation, nobody is asked.
+
+        Each call counts as made for those after it. Inside a saga of this kit it is a preview of what comes next there.
+
+        Args:
+            plan: calls, as `("charge", {"amount": 5})`, with a declared name or a wrapped tool first; or a function
+                that makes them: in it read-only tools run, and effectful ones are looked at and not run.
+            name: of the saga that the plan would be run in.
+            tags: of that saga.
+            policies: asked after those of the kit.
+            results: what effectful tools return to a function, by tool: values, or functions of the arguments. Without
+                it they return a stand-in, which is no value that a policy could read.
+
+        Returns:
+            `calls` (each with `decision`, `reasons`, `reserves`, `undo`), `clear`, `cannot_be_undone`, `to_dict()` and
+            `format_text()`.
+
+        Raises:
+            UsageError: the plan is none, or an async function: `await kit.apreview(plan)`.
+        """
+        if is_async(plan):  # type: ignore[arg-type]
+            raise UsageError("this plan is an async function: use `await kit.apreview(plan)`")
+        return drive(self._preview(plan, name, tags, policies, results))
+
+    async def apreview(
+        self,
+        plan: Iterable[Any] | Callable[[], Any],
+        *,
+        name: str = "preview",
+        tags: Iterable[str] = (),
+        policies: Iterable[Policy] = (),
+        results: Mapping[str, Any] | None = None,
+    ) -> Preview:
+        """See preview; `plan` may be an async function."""
+        return await adrive(self._preview(plan, name, tags, policies, results))
+
+    def _preview(
+        self,
+        plan: object,
+        name: str,
+        tags: Iterable[str],
+        policies: Iterable[Policy],
+        results: Mapping[str, Any] | None,
+    ) -> Generator[Op, Any, Preview]:
+        from agent_saga.runtime.preview import PlannedSaga, preview
+
+        planned = PlannedSaga(self.environment, name=name, tags=tuple(tags), policies=tuple(policies))
+        return preview(planned, plan, results or {})
 
     # -- tools --------------------------------------------------------------------------------------------------
 

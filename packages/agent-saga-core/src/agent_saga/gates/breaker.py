@@ -97,8 +97,9 @@ class Memory:
     def look(self, tool: str, saga: SagaFacts, now: float) -> Circuit:
         """Return what is known of a tool, after a look at the sagas that asked before."""
         with self._lock:
-            watched = self._watched.pop(saga.id, None) or Watched(saga)
-            watched.saga, self._watched[saga.id] = saga, watched
+            if not getattr(saga, "previews", False):  # The calls of a preview are not made: they teach nothing.
+                watched = self._watched.pop(saga.id, None) or Watched(saga)
+                watched.saga, self._watched[saga.id] = saga, watched
             if len(self._watched) > SAGAS_WATCHED_MAX:
                 self._watched.popitem(last=False)
             for saga_id, known in list(self._watched.items()):

@@ -54,7 +54,7 @@ class SagaFacts(Protocol):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Its tags."""
+        """Its tags; in a nested scope also those of the scope."""
 
     def steps(self, after: int = 0) -> tuple[StepReport, ...]:
         """Return its effectful steps so far but the first `after`, in order; `state` says where each stands."""

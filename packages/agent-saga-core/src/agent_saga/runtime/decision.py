@@ -60,7 +60,7 @@ def _decision(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits)
         return Refuse(f"the policy failed: {type(error).__name__}: {error}")
     if flaw is not None:
         return Refuse(flaw)
-    return decision  # type: ignore[no-any-return]
+    return decision
 
 
 def _withheld(decision: Refuse | Ask, call: ProposedCall) -> Refuse | Ask:

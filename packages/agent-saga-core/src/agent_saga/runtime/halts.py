@@ -61,16 +61,10 @@ def check(saga: Saga, tool: str) -> None:
         SagaSuspended: halted, or whether it is cannot be read; nothing happened.
     """
     live = saga.live
-    try:
-        found = active(live.writer.store, ("halt", "quarantine"))
-    except (StoreError, OSError) as error:
-        reason = f"whether it is halted cannot be read ({error})"
-    else:
-        covering = [f for f in found if matches(f.name, saga_id=live.view.id, tags=saga.tags, tool=tool)]
-        if not covering:
-            live.paused.pop("halt", None)
-            return
-        reason = f"{covering[0].kind} {covering[0].name}: {covering[0].value or 'no reason given'}"
+    reason = covering(live.writer.store, saga_id=live.view.id, tags=saga.tags, tool=tool)
+    if reason is None:
+        live.paused.pop("halt", None)
+        return
     with live.lock:
         live.check_accepts(saga.scope, tool)
         live.emit(r.Decided, tool=tool, decision="halt", policy="halt", reason=recordable(reason), hold=True)
@@ -80,6 +74,18 @@ def check(saga: Saga, tool: str) -> None:
         "can be resumed by its key after `agent-saga lift`",
         saga_id=live.id,
     )
+
+
+def covering(store: LogStore, *, saga_id: str, tags: tuple[str, ...], tool: str) -> str | None:
+    """Return why a call is halted, or None; what cannot be read is."""
+    try:
+        found = active(store, ("halt", "quarantine"))
+    except (StoreError, OSError) as error:
+        return f"whether it is halted cannot be read ({error})"
+    for fact in found:
+        if matches(fact.name, saga_id=saga_id, tags=tags, tool=tool):
+            return f"{fact.kind} {fact.name}: {fact.value or 'no reason given'}"
+    return None
 
 
 def quarantined(store: LogStore, saga_id: str) -> str | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agent_saga.model.call import Policy
     from agent_saga.model.report import RollbackReport
     from agent_saga.runtime.live import Flight, LiveSaga
+    from agent_saga.runtime.preview import PlannedSaga
     from agent_saga.runtime.scope import ScopeEnvironment
     from agent_saga.runtime.step import ToolCall
 
@@ -75,6 +76,7 @@ class Saga:
         self.report: RollbackReport | None = None
         self.rollback_reason: str | None = None
         self.tags: Final = tags
+        self.plan: PlannedSaga | None = None  # In a preview, what answers the calls instead of the engine.
         self.sync_in_loop = False
         self.loop: asyncio.AbstractEventLoop | None = None  # The one that runs in the thread of its scope.
 

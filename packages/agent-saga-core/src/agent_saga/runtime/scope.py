@@ -133,6 +133,10 @@ class Transaction:
     def _opened(self) -> Generator[Op, Any, Saga]:
         environment = self._environment
         outer = current_saga_var.get()
+        if outer is not None and outer.plan is not None:
+            raise UsageError(
+                f"a plan of a preview is the body of one transaction; it cannot open {self._opening.name!r}"
+            )
         if outer is not None and outer.live.view.state is SagaState.ABANDONED:
             outer = None  # A scope that was lost stays in its context; what comes after it is no part of it.
         if outer is not None and not self._independent:

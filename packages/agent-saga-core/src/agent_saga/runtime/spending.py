@@ -77,7 +77,7 @@ def _is_used_up(store: LogStore, wanted: Within) -> bool:
 
 def _parts(store: LogStore, limit: Limit) -> list[str]:
     """Return the parts that have spent something now, as they stand in the names of their budgets."""
-    found = set()
+    found: set[str] = set()
     for fact in store.facts(TOTAL):
         for tail in limit.tails:
             if fact.name.startswith(f"{limit.base}/") and fact.name.endswith(tail):

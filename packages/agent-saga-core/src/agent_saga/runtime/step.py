@@ -91,6 +91,8 @@ def perform(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
         UnboundCompensation: after the effect; the step is an orphan.
         BaseException: what the tool raised.
     """
+    if saga.plan is not None:
+        return saga.plan.call(call)
     return _look(saga, call) if call.declaration.read_only else _act(saga, call)
 
 

@@ -219,7 +219,7 @@ def _answer(step: StepView, record: r.Outcome | r.LateOutcome, values: Mapping[s
     """Take over what an answer says about the effect."""
     if record.state == "succeeded":
         _landed(step, record, values)
-    elif record.error is not None:
+    if record.error is not None:  # With a success: why its compensation could not be bound.
         step.error_type, step.error = record.error, values.get("error")
 
 

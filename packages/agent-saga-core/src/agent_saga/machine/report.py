@@ -65,6 +65,8 @@ def step_reason(step: StepView) -> str:
         return "the compensation was started and its outcome is not known"
     if step.state is StepState.IN_DOUBT:
         return step.error_type or "no outcome was recorded"
+    if step.state is StepState.STANDING and step.compensation is None and step.error is not None:
+        return f"its compensation could not be bound: {decode(step.error)}"
     if step.state is StepState.ABSENT and step.error_type:
         return f"{step.error_type} was taken to mean that nothing happened"
     return ""

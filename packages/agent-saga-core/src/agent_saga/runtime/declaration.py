@@ -102,11 +102,13 @@ class CallView(msgspec.Struct, frozen=True):
         kwargs: the arguments by name.
         result: what the call returned.
         key: the step's idempotency key.
+        tool: the declared name.
     """
 
     kwargs: Mapping[str, Any]
     result: Any
     key: str
+    tool: str = ""
 
 
 def recipe_of(compensator: Compensator[..., Any], bind: dict[str, str] | None) -> Recipe:

@@ -100,15 +100,18 @@ def success_fields(live: LiveSaga, no: int, result: Any) -> tuple[dict[str, str]
     try:
         bound = live.binders[no](result)
     except PathMissing as error:
-        problem = _unbound(step, str(error))
+        problem = str(error)
     except Exception as error:  # noqa: BLE001 - the effect happened; a failing binder makes an orphan, said at once.
-        problem = _unbound(step, f"{type(error).__name__}: {error}")
+        problem = f"{type(error).__name__}: {error}"
     if bound is not None:
         for name, text in live.texts_of(no, bound.kwargs, bound.hidden).items():
             values[f"compensation.{name}"] = text
     if not encoded.exact:
         live.objects[no] = result
-    fields = {"state": "succeeded", "bound": bound is not None, "exact": encoded.exact}
+    fields: dict[str, Any] = {"state": "succeeded", "bound": bound is not None, "exact": encoded.exact}
+    if problem is not None:  # Whoever settles the orphan asks why there is no compensation.
+        fields["error"], values["error"] = UnboundCompensation.__name__, encode(problem).text
+        problem = _unbound(step, problem)
     if bound is not None and step.recipe is None:
         fields["recipe"] = recipe_of(bound.compensator, None)
     return values, fields, problem
@@ -132,7 +135,7 @@ def record_success(
     live = saga.live
     values, fields, problem = success_fields(live, flight.step, result)
     if problem is not None:
-        live.doomed = live.doomed or f"step {flight.step} has no compensation"
+        live.doomed = live.doomed or f"step {flight.step} has no compensation, it could not be bound"
     if not replayable:
         fields["exact"] = False
     ticket = _record_outcome(saga, flight, values, fields, partial=partial)

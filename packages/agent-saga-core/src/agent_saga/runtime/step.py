@@ -290,7 +290,7 @@ def _bring_along(live: LiveSaga, no: int, passed: Passed) -> Ticket | None:
 
 def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
     def bind(result: Any) -> BoundCall | None:
-        bound = bind_compensation(call.declaration.compensate, CallView(_as_called(call), result, key))
+        bound = bind_compensation(call.declaration.compensate, CallView(_as_called(call), result, key, call.declaration.name))
         return None if bound is None else hide(call.declaration, call.kwargs, bound)
 
     return bind

@@ -13,7 +13,6 @@ from autogen_agentchat.messages import (
     ModelClientStreamingChunkEvent,
     StopMessage,
     ToolCallExecutionEvent,
-    ToolCallRequestEvent,
 )
 from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, FunctionExecutionResult, RequestUsage
@@ -26,11 +25,10 @@ from agent_saga_autogen._turns import WAITS, Active, conversation_of, saga_of, w
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from autogen_agentchat.base import ChatAgent
     from autogen_core import CancellationToken
     from autogen_core.model_context import ChatCompletionContext
 
-    from agent_saga_autogen._turns import Conversation, Turn
+    from agent_saga_autogen._turns import Conversation
 
 ADOPT: Final = "_agent_saga_adopt"
 _STATE: Final = "agent_saga"
@@ -44,6 +42,7 @@ class Runs(BaseChatAgent):
     ) -> AsyncGenerator[Any, None]:
         inner: Any = super()
         saga, own = saga_of(self), conversation_of(self)
+        own.turn = None
         vars(self)[ADOPT](self)
         with within(self, saga):
             if saga is not None:
@@ -57,14 +56,20 @@ class Runs(BaseChatAgent):
                     item = await anext(stream, None)
                 if item is None:
                     return
-                yield item
-                if isinstance(item, Response | ModelClientStreamingChunkEvent):
-                    continue
-                seen.append(item)
-                wait = _wait_after(self, own, seen)
+                wait = self._wait_after(item)
+                yield (item := _of_a_tool(item) if wait is None else item)
                 if wait is not None:
-                    yield Response(chat_message=wait, inner_messages=seen)
+                    yield Response(chat_message=wait, inner_messages=[*seen, item])
                     return
+                if not isinstance(item, Response | ModelClientStreamingChunkEvent):
+                    seen.append(item)
+                _turns.raise_fatal(own)
+
+    def _wait_after(self, item: Any) -> StopMessage | None:
+        """Return what the run ends with when this thing in its stream says that something further in waits."""
+        if isinstance(item, BaseChatMessage) and WAITS in item.metadata:
+            return _stop(self, item.to_text(), item.metadata[WAITS])
+        return None
 
     async def on_reset(self, cancellation_token: CancellationToken) -> None:
         inner: Any = super()
@@ -81,44 +86,36 @@ class Runs(BaseChatAgent):
         _turns.new_conversation(self, state.get(_STATE))
 
 
-def _wait_after(agent: Any, own: Conversation, seen: list[Any]) -> StopMessage | None:
-    """Return what a run ends with when the last thing in its stream says that a call waits, here or further in.
-
-    Raises:
-        BaseException: what has to leave the run.
-    """
-    last, turn = seen[-1], own.turn
-    if isinstance(last, BaseChatMessage) and WAITS in last.metadata:
-        return _stop(agent, last.to_text(), last.metadata[WAITS])
-    if turn is None or not isinstance(last, ToolCallExecutionEvent):
-        return None
-    if turn.fatal is not None:
-        raise turn.fatal
-    request = next(one for one in reversed(seen) if isinstance(one, ToolCallRequestEvent))
-    return _end_of_turn(agent, own, turn, list(zip(request.content, last.content, strict=True)))
+def _of_a_tool(item: Any) -> Any:
+    """Return what a tool streams of the run of another agent without the sign that it waits: the call's end says so."""
+    if isinstance(item, BaseChatMessage) and WAITS in item.metadata:
+        return item.model_copy(update={"metadata": {}})
+    return item
 
 
-def _end_of_turn(
-    agent: Any, own: Conversation, turn: Turn, made: list[tuple[FunctionCall, FunctionExecutionResult]]
-) -> StopMessage | None:
-    waiting = {id(call) for call in turn.waiting}
-    own.known = {}
-    own.done[turn.scope] = [call.id for call, _ in made if id(call) not in waiting]
-    if not waiting:
-        return None
-    own.waiting = [
-        {"call": vars(call), "result": None if id(call) in waiting else result.model_dump()} for call, result in made
-    ]
-    texts = [result.content for call, result in made if id(call) in waiting]
-    return _stop(agent, "\n".join(texts), " ".join(filter(None, turn.approvals)))
-
-
-def _stop(agent: ChatAgent, text: str, approvals: str) -> StopMessage:
+def _stop(agent: BaseChatAgent, text: str, approvals: str) -> StopMessage:
     return StopMessage(content=text, source=agent.name, metadata={WAITS: approvals})
 
 
 class Assists(Runs, AssistantAgent):
     """What is added to an `AssistantAgent`: its calls are known by turn, and those that waited are made first."""
+
+    def _wait_after(self, item: Any) -> StopMessage | None:
+        """Return what the run ends with when its turn has ended, and some of its calls wait."""
+        own = conversation_of(self)
+        made = own.turn.made if own.turn is not None and isinstance(item, ToolCallExecutionEvent) else {}
+        calls = [made[id(result)] for result in item.content if id(result) in made] if made else []
+        if own.turn is None or not calls:
+            return None
+        own.turn.ended, own.known = True, {}
+        own.done[own.turn.scope] = [one.call.id for one in calls if not one.waits]
+        if not any(one.waits for one in calls):
+            return None
+        own.waiting = [
+            {"call": vars(one.call), "result": None if one.waits else one.result.model_dump()} for one in calls
+        ]
+        text = "\n".join(one.result.content for one in calls if one.waits)
+        return _stop(self, text, " ".join(filter(None, own.turn.approvals)))
 
     @classmethod
     async def _execute_tool_call(cls, tool_call: FunctionCall, **rest: Any) -> tuple[FunctionCall, Any]:
@@ -128,19 +125,16 @@ class Assists(Runs, AssistantAgent):
             return await inner(tool_call=tool_call, **rest)  # type: ignore[no-any-return]
         own = conversation_of(agent)
         turn = own.turn_of(rest["stream"])
-        known = own.known.get(id(tool_call))
-        if known is not None:
-            return tool_call, known
         call = Active(turn, tool_call, _turns.active.get())
         token = _turns.active.set(call)
         try:
-            result = (await _bearable(inner, tool_call, rest))[1]
+            call.result = own.known.get(id(tool_call)) or (await _bearable(inner, tool_call, rest))[1]
         finally:
             _turns.active.reset(token)
         if call.waits:
-            turn.waiting.append(tool_call)
-            result = _failed(tool_call, "\n".join(call.waits))
-        return tool_call, result
+            call.result = _failed(tool_call, "\n".join(call.waits))
+        turn.made[id(call.result)] = call
+        return tool_call, call.result
 
     @classmethod
     async def _call_llm(cls, **rest: Any) -> AsyncGenerator[Any, None]:

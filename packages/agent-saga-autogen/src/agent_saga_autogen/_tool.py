@@ -121,53 +121,59 @@ class _Guard:
         async def run_json(
             args: Mapping[str, Any], cancellation_token: CancellationToken, call_id: str | None = None
         ) -> Any:
-            valid = self.tool.args_type().model_validate(args)
+            named = dict(args)
+            if current_saga() is not None:
+                named = _plain(self.tool.args_type().model_validate(args))
 
             async def body(effective: dict[str, Any]) -> Any:
                 key = {name: value for name, value in effective.items() if name == self.key_param}
                 return await inner({**args, **key}, cancellation_token, call_id=call_id)
 
-            return self._result(await self.step.arun(_plain(valid), body, call_id))
+            return self._result(await self.step.arun(named, body, call_id))
 
         return run_json
 
     def stepping_stream(self, inner: Any) -> Any:
-        """Guard a stream: one step, whose result is the last item; it runs in a task, and is cancelled with its reader."""
+        """Guard a stream: one step, whose result is the last item; it runs in a task, no faster than it is read."""
 
         async def run_stream(args: BaseModel, cancellation_token: CancellationToken) -> AsyncGenerator[Any, None]:
             mark_span()
-            items: asyncio.Queue[Any] = asyncio.Queue(1)
-            last: list[Any] = []
+            items: asyncio.Queue[Any] = asyncio.Queue()
+            asked: asyncio.Queue[None] = asyncio.Queue()
 
             async def body(effective: dict[str, Any]) -> Any:
+                item = None
                 async with aclosing(inner(self._with_key(args, effective), cancellation_token)) as stream:
                     async for item in stream:
-                        if last:
-                            await items.put(last.pop())
-                        last.append(item)
-                return last.pop() if last else None
+                        items.put_nowait(item)
+                        await asked.get()
+                return item
 
             step = asyncio.ensure_future(self.step.arun(_plain(args), body, _call_id.get()))
             cancellation_token.link_future(step)
-            async for item in _passed_on(items, step):
-                yield item
-            while last:
-                yield last.pop()
-            yield self._result(step.result())
+            replayed = True
+            async with aclosing(_until(step, items)) as read:
+                async for item in read:
+                    replayed = False
+                    yield item
+                    asked.put_nowait(None)
+            if replayed:
+                yield self._result(step.result())
+            step.result()
 
         return run_stream
 
 
-async def _passed_on(items: asyncio.Queue[Any], step: asyncio.Future[Any]) -> AsyncGenerator[Any, None]:
+async def _until(step: asyncio.Future[Any], items: asyncio.Queue[Any]) -> AsyncGenerator[Any, None]:
     """Yield what is put into a queue until a step has ended; cancel the step when nobody reads on."""
     try:
-        while not step.done() or not items.empty():
+        while True:
             getting = asyncio.ensure_future(items.get())
             await asyncio.wait([getting, step], return_when=asyncio.FIRST_COMPLETED)
-            if getting.done():
-                yield getting.result()
-            else:
+            if not getting.done():
                 getting.cancel()
+                return
+            yield getting.result()
     finally:
         if not step.done():
             step.cancel()

@@ -34,16 +34,18 @@ class Turn:
     Attributes:
         stream: the framework's own object for it.
         scope: where its call ids are unique.
-        waiting: calls that could not run yet.
-        approvals: the requests that they wait for.
+        approvals: the requests that its calls wait for.
         fatal: what must leave the run, which cannot while a tool runs.
+        made: its calls, by the identity of the framework's object for the result.
+        ended: all of them have results.
     """
 
     stream: object
     scope: str
-    waiting: list[Any] = field(default_factory=list)
     approvals: list[str] = field(default_factory=list)
     fatal: BaseException | None = None
+    made: dict[int, Active] = field(default_factory=dict)
+    ended: bool = False
 
 
 @dataclass(slots=True)
@@ -100,6 +102,7 @@ class Active:
     turn: Turn
     call: Any
     outer: Active | None
+    result: Any = None
     waits: list[str] = field(default_factory=list)
 
 
@@ -112,6 +115,12 @@ def note_fatal(error: BaseException) -> None:
     call = active.get()
     if call is not None:
         call.turn.fatal = call.turn.fatal or error
+
+
+def raise_fatal(own: Conversation) -> None:
+    """Raise what had to wait for the end of its turn."""
+    if own.turn is not None and own.turn.ended and own.turn.fatal is not None:
+        raise own.turn.fatal
 
 
 def note_wait(approval: str, text: str) -> bool:

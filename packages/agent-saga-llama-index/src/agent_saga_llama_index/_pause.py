@@ -11,7 +11,7 @@ from workflows.errors import WorkflowCancelledByUser
 from workflows.runtime.types.results import AddWaiter, WaitingForEvent
 
 from agent_saga import SagaSuspended, current_saga, spi
-from agent_saga.errors import UsageError
+from agent_saga.errors import GateRefused, UsageError
 from agent_saga_llama_index import _spot
 from agent_saga_llama_index._info import NAME
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from agent_saga import Saga
 
 _YES: Final = frozenset({"approve", "approved", "ok", "true", "y", "yes"})
-_asked: Final[weakref.WeakKeyDictionary[Saga, dict[str | None, set[str]]]] = weakref.WeakKeyDictionary()
-"""The questions that the runs of a saga wait for."""
+_WAITER: Final = "agent-saga "
+_asked: Final[weakref.WeakKeyDictionary[Saga, dict[str | None, dict[str, bool | None]]]] = weakref.WeakKeyDictionary()
+"""For the questions that the runs of a saga wait for: whether a plain answer came, and which was meant then."""
 
 
 def is_pause(error: BaseException) -> bool:
@@ -48,13 +49,19 @@ def asking(call: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awai
 
 
 class _Answers:
-    """Equal to the `approval` of an answer that wakes a call, while it waits; one without may be meant for any."""
+    """Equal to the `approval` of an answer that wakes a call while it waits; the framework compares when one comes.
 
-    def __init__(self, approval: str, asked: set[str]) -> None:
+    An answer without one wakes all that wait in the run, and counts where that is one call.
+    """
+
+    def __init__(self, approval: str, asked: dict[str, bool | None]) -> None:
         self._approval, self._asked = approval, asked
 
     def __eq__(self, other: object) -> bool:
-        return other == self._approval or (other is None and self._approval in self._asked)
+        if other is None and self._approval in self._asked:
+            self._asked[self._approval] = len(self._asked) == 1
+            return True
+        return other == self._approval
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -64,17 +71,20 @@ async def _hear(wait: SagaSuspended, name: str, kwargs: dict[str, Any], heard: s
 
     Raises:
         SagaSuspended: this is no run that could wait.
+        GateRefused: it waits for no word, but for an operator; the saga is suspended at the end of its scope.
         WaitingForEvent: the run does.
     """
     saga, context, approval = current_saga(), _spot.step_context(), wait.approval
-    if saga is None or context is None or not approval:
+    if saga is None or context is None:
         raise wait
-    asked = _asked.setdefault(saga, {}).setdefault(_spot.run_id(), set())
-    asked.add(approval)
+    if not approval:  # A run that ends by what is no `Exception` leaves those who read its events waiting for ever.
+        raise GateRefused(str(wait)) from wait
+    asked = _asked.setdefault(saga, {}).setdefault(_spot.run_id(), {})
+    asked.setdefault(approval, None)
     given = {key: value for key, value in kwargs.items() if not isinstance(value, type(context))}
     question = InputRequiredEvent(prefix=str(wait), approval=approval, tool=name, kwargs=given)  # type: ignore[call-arg]
     waiter: dict[str, Any] = {
-        "waiter_id": f"agent-saga {approval}",
+        "waiter_id": f"{_WAITER}{approval}",
         "waiter_event": question,
         "requirements": {"approval": _Answers(approval, asked)},
         "timeout": None,
@@ -87,13 +97,19 @@ async def _hear(wait: SagaSuspended, name: str, kwargs: dict[str, Any], heard: s
     heard.add(approval)
     answer = await context.wait_for_event(HumanResponseEvent, **waiter)
     meant = answer.get("approval")
-    if meant is None and asked != {approval}:
+    if meant is None and not _is_only(asked[approval]):
+        asked[approval] = None
         context.write_event_to_stream(question)
         raise once_more
     if meant not in {None, approval}:  # A context that was restored wakes all that wait.
         raise once_more
-    asked.discard(approval)
+    del asked[approval]
     _decide(approval, answer)
+
+
+def _is_only(compared: bool | None) -> bool:
+    """Tell whether a plain answer came where one call waited; a restored context did not compare, and has them all."""
+    return _spot.waiting(_WAITER) == 1 if compared is None else compared
 
 
 def _decide(approval: str, answer: HumanResponseEvent) -> None:

@@ -178,7 +178,8 @@ def _init_context(kind: type[Any]) -> Any:
 def _handle_tool_call_results(kind: type[Any]) -> Any:
     @functools.wraps(kind.handle_tool_call_results)
     async def handle_tool_call_results(self: Any, ctx: Context, results: Any, memory: Any) -> None:
-        _spot.claim(result.tool_id for result in results)
+        await _spot.turn_begins()
+        _spot.claim(results)
         await kind.handle_tool_call_results(self, ctx, results, memory)
 
     return handle_tool_call_results

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -62,6 +61,13 @@ def _begun_as() -> str | None:
     return begun if begun is not None and known == run else run
 
 
+def waiting(prefix: str) -> int:
+    """Return how many calls of this kind of step waited, under an id with this prefix, when this one was woken."""
+    worker = StepWorkerStateContextVar.get(None)
+    waiters = [] if worker is None else worker.state.collected_waiters
+    return sum(waiter.waiter_id.startswith(prefix) for waiter in waiters)
+
+
 def step_context() -> Context | None:
     """Return the framework's context of the step that runs here."""
     try:
@@ -83,6 +89,7 @@ async def turn_begins() -> None:
     run, known = run_id(), _runs.setdefault(saga, {})
     if run not in known:
         known[run] = await context.store.get(_BEGUN, default=None)
+        _begun.set((run, known[run]))
         await _claim_results(context)
     _begun.set((run, known[run]))
 
@@ -90,12 +97,13 @@ async def turn_begins() -> None:
 async def _claim_results(context: Context) -> None:
     """Claim the steps whose results the run has: of its own turns before, and of the conversation."""
     turns = await context.store.get("current_tool_calls", default=None) or []
+    claim(turns)
     memory = await context.store.get("memory", default=None)
     messages = [] if memory is None else await memory.aget_all()
-    told = Counter(one.additional_kwargs.get("tool_call_id") for one in messages if one.role.value == "tool")
-    claim((Counter(one.tool_id for one in turns) | told).elements())
+    told = [one.additional_kwargs.get("tool_call_id") for one in messages if one.role.value == "tool"]
+    spi.claim([one for one in told if one], adapter=NAME, scope="")
 
 
-def claim(call_ids: Any) -> None:
-    """Claim the steps of calls that the run has the results of."""
-    spi.claim([one for one in call_ids if one], adapter=NAME, scope="")
+def claim(results: Any) -> None:
+    """Claim the steps of this run's calls whose results it has."""
+    spi.claim([one.tool_id for one in results], adapter=NAME, scope=f"{_begun_as()}/")

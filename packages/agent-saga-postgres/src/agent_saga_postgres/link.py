@@ -10,7 +10,7 @@ import contextlib
 import select
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -19,10 +19,11 @@ from psycopg.conninfo import make_conninfo
 from agent_saga_postgres.target import Target, without_secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Value = str | bytes | int | float | bool | None
 Rows = list[tuple[Any, ...]]
+Result = TypeVar("Result")
 
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 """SQLSTATEs after which a connection is of no use: connection exceptions, shutdowns, time-outs of an idle session."""
@@ -201,17 +202,51 @@ class Link:
             self._connection.close()
 
 
-class Reader:
-    """Reads of one thread at a time, over a connection that comes back when it was lost.
-
-    A server that was never reached is not waited for: its address is wrong, or it is down.
-    """
+class Server:
+    """The server of one log, as one process knows it."""
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self.target = target
+        self.reached = False
+
+    def connect(self, *, answer_s: float | None = None) -> Link:
+        """Return a new connection.
+
+        Raises:
+            Gone: there is none to be had now.
+        """
+        link = Link(self.target, answer_s=answer_s)
+        self.reached = True
+        return link
+
+    def patiently(self, act: Callable[[], Result]) -> Result:
+        """Do something that may be done twice, and do it again while the server is gone, for `wait_s`.
+
+        A server that was never reached is not waited for: its address is wrong, or it is down.
+
+        Raises:
+            Gone: it did not come back in time.
+            Refused: it refused.
+        """
+        until: float | None = None
+        while True:
+            try:
+                return act()
+            except Gone:
+                now = time.monotonic()
+                until = now + self.target.wait_s if until is None else until
+                if now >= until or not self.reached:
+                    raise
+                pause(until)
+
+
+class Reader:
+    """Reads of one thread at a time, over a connection that comes back when it was lost."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._lock = threading.Lock()
         self._link: Link | None = None
-        self._was_there = False
 
     def run(self, sql: str, *values: Value) -> Rows:
         """Return the rows of a statement that changes nothing, so that it may run twice.
@@ -220,20 +255,13 @@ class Reader:
             Gone: the server did not come back in time.
             Refused: it refused.
         """
-        until: float | None = None
         with self._lock:
-            while True:
-                try:
-                    if self._link is None or not self._link.open:
-                        self._link = Link(self._target)
-                        self._was_there = True
-                    return self._link.run(sql, *values)
-                except Gone:
-                    now = time.monotonic()
-                    until = now + self._target.wait_s if until is None else until
-                    if now >= until or not self._was_there:
-                        raise
-                    pause(until)
+            return self._server.patiently(lambda: self._linked().run(sql, *values))
+
+    def _linked(self) -> Link:
+        if self._link is None or not self._link.open:
+            self._link = self._server.connect()
+        return self._link
 
     def close(self) -> None:
         """Close the connection; the next read opens another one."""

@@ -13,9 +13,10 @@ from agent_saga.machine.row import Row
 from agent_saga.store.port import StoredRecord, StoredRow
 from agent_saga_postgres.batch import restored, stored
 from agent_saga_postgres.damage import damage
-from agent_saga_postgres.link import Gone, Link, Reader, Refused
+from agent_saga_postgres.link import Gone, Reader, Refused, Server
 from agent_saga_postgres.owners import Desk, Keeper
 from agent_saga_postgres.schema import look
+from agent_saga_postgres.stops import Stops, changes_stops
 from agent_saga_postgres.target import parse
 from agent_saga_postgres.writer import PostgresWriter
 
@@ -98,9 +99,11 @@ class PostgresLog:
         self._failed: LogFailed | None = None
         self._writer: PostgresWriter | None = None
         self._keeper: Keeper | None = None
-        self._reader = Reader(self._target)
+        self._server = Server(self._target)
+        self._reader = Reader(self._server)
         self._found: Found | None = None
-        self._desk = Desk(self._target)
+        self._desk = Desk(self._server)
+        self._stops = Stops(lambda: _facts(self._read(_SELECT_HALTS)))
         self._write_lock = threading.Lock()
 
     def leave_to_parent(self) -> None:
@@ -125,10 +128,15 @@ class PostgresLog:
         with self._write_lock:
             writer = self._writer or self._open_writer()
             try:
-                return writer.append(items, durable=durable, owner=None if self._keeper is None else self._keeper.token)
+                verdicts = writer.append(
+                    items, durable=durable, owner=None if self._keeper is None else self._keeper.token
+                )
             except LogFailed as failure:
                 self._failed = failure
                 raise
+        if changes_stops(items):
+            self._stops.wait_for_others()
+        return verdicts
 
     def sync(self) -> None:
         """See LogStore.sync."""
@@ -149,7 +157,7 @@ class PostgresLog:
     def _open_writer(self) -> PostgresWriter:
         self._check_usable()
         try:
-            self._writer = PostgresWriter.open(self._target, create=self._create, renew=self._renew)
+            self._writer = PostgresWriter.open(self._server, create=self._create, renew=self._renew)
         except LogFailed as failure:
             self._failed = failure
             raise
@@ -158,7 +166,7 @@ class PostgresLog:
     def _open_keeper(self) -> Keeper:
         self._check_usable()
         if self._keeper is None:
-            self._keeper = Keeper(self._target, (self._writer or self._open_writer()).found)
+            self._keeper = Keeper(self._server, (self._writer or self._open_writer()).found)
         return self._keeper
 
     def _renew(self) -> None:
@@ -219,7 +227,7 @@ class PostgresLog:
 
     def halts(self) -> list[Fact]:
         """See LogStore.halts."""
-        return _facts(self._read(_SELECT_HALTS))
+        return list(self._stops.now())
 
     def facts_of(self, saga_id: str) -> list[Fact]:
         """See LogStore.facts_of."""

@@ -20,12 +20,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import LogFailed
-from agent_saga_postgres.link import PAUSE_S, Gone, Link, Refused, pause
+from agent_saga_postgres.link import PAUSE_S, Gone, Refused, pause
 from agent_saga_postgres.writer import channel_of
 
 if TYPE_CHECKING:
+    from agent_saga_postgres.link import Link, Server
     from agent_saga_postgres.schema import Found
-    from agent_saga_postgres.target import Target
 
 _TOKEN: Final = re.compile(r"[0-9a-z]+(-[0-9a-z]+)*")
 _KEPT_S: Final = 86_400.0
@@ -33,7 +33,8 @@ _KEPT_S: Final = 86_400.0
 _IDLE_LINKS_MAX: Final = 4
 _PUBLISH: Final = (
     "INSERT INTO owners(token, host, pid, ttl_s, since, expires_at) VALUES($1, $2, $3::bigint, $4::double precision, "
-    "clock_timestamp(), clock_timestamp() + make_interval(secs => $4::double precision))"
+    "clock_timestamp(), clock_timestamp() + make_interval(secs => $4::double precision)) "
+    "ON CONFLICT (token) DO UPDATE SET expires_at = excluded.expires_at"  # The answer was lost, and it runs again.
 )
 _RENEW: Final = (
     "UPDATE owners SET expires_at = clock_timestamp() + make_interval(secs => ttl_s) WHERE token = $1 RETURNING token"
@@ -56,8 +57,8 @@ _FORGET: Final = "DELETE FROM owners WHERE token = $1"
 class Keeper:
     """Keeps this process's lease alive, and hears what other processes append."""
 
-    def __init__(self, target: Target, found: Found) -> None:
-        self._target, self._found = target, found
+    def __init__(self, server: Server, found: Found) -> None:
+        self._server, self._target, self._found = server, server.target, found
         self.token: str | None = None
         self._link: Link | None = None
         self._lock = threading.Lock()
@@ -77,18 +78,20 @@ class Keeper:
         with self._lock:
             if self.token is None:
                 token = f"{os.getpid()}-{secrets.token_hex(8)}"
-                ttl_s = self._target.lease_ttl_s
                 try:
-                    link = self._linked()
-                    link.run(_PUBLISH, token, socket.gethostname(), os.getpid(), ttl_s)
-                    link.run("SELECT flush($1)", self._found.level)  # A missing row means dead.
+                    self._server.patiently(lambda: self._insert(token))
                 except (Gone, Refused) as error:
                     raise LogFailed(
                         f"the owner's lease cannot be published in {self._target.location}: {error}"
                     ) from error
-                self.token, self._renew_at = token, time.monotonic() + ttl_s / 3
+                self.token, self._renew_at = token, time.monotonic() + self._target.lease_ttl_s / 3
                 self._start()
             return self.token
+
+    def _insert(self, token: str) -> None:
+        link = self._linked()
+        link.run(_PUBLISH, token, socket.gethostname(), os.getpid(), self._target.lease_ttl_s)
+        link.run("SELECT flush($1)", self._found.level)  # A missing row means dead.
 
     def renew(self) -> None:
         """Renew a lease that has run out, waiting for whoever is about to claim what this process owned.
@@ -168,7 +171,8 @@ class Keeper:
         """Return the connection. INVARIANT: the caller holds the lock, or there is no thread any more."""
         if self._link is None or not self._link.open:
             self._listens = False
-            self._link = Link(self._target, answer_s=max(min(self._target.lease_ttl_s / 3, self._target.wait_s), 0.05))
+            answer_s = max(min(self._target.lease_ttl_s / 3, self._target.wait_s), 0.05)
+            self._link = self._server.connect(answer_s=answer_s)
         return self._link
 
     def _renew(self) -> None:
@@ -203,8 +207,8 @@ class Keeper:
 class Desk:
     """Where the deaths of owners are proved: each proof holds a row lock on a connection of its own."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._idle: list[Link] = []
         self._lock = threading.Lock()
 
@@ -216,6 +220,9 @@ class Desk:
         """
         if _TOKEN.fullmatch(owner) is None:
             return None  # No process of ours has such a token.
+        return self._server.patiently(lambda: self._prove(owner))
+
+    def _prove(self, owner: str) -> DeadLease | None:
         link = self._take()
         try:
             link.run(_STAND_IN, owner)
@@ -238,7 +245,7 @@ class Desk:
                 except (Gone, Refused):
                     continue
                 return link
-        return Link(self._target)
+        return self._server.connect()
 
     def give_back(self, link: Link) -> None:
         """Keep a connection for the next proof."""

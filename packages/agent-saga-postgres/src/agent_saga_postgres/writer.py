@@ -12,15 +12,15 @@ from agent_saga.store.port import Stale
 from agent_saga.store.rules import judge
 from agent_saga_postgres.batch import Sending, stored
 from agent_saga_postgres.holdings import Holdings
-from agent_saga_postgres.link import Gone, Link, Refused, pause
+from agent_saga_postgres.link import Gone, Refused, pause
 from agent_saga_postgres.schema import look, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from agent_saga.store.port import Item, Verdict
+    from agent_saga_postgres.link import Link, Server
     from agent_saga_postgres.schema import Found
-    from agent_saga_postgres.target import Target
 
 _ROUNDS_MAX: Final = 20
 """Rounds of one append: another one is needed when an item did not fit, and does now."""
@@ -42,8 +42,8 @@ class PostgresWriter:
     it is durable, and sent again when the server lost it in a crash.
     """
 
-    def __init__(self, target: Target, link: Link, found: Found, *, renew: Callable[[], None]) -> None:
-        self._target, self._link, self._renew = target, link, renew
+    def __init__(self, server: Server, link: Link, found: Found, *, renew: Callable[[], None]) -> None:
+        self._server, self._target, self._link, self._renew = server, server.target, link, renew
         self.found = found
         self._channel = channel_of(found.log)
         self._heads: dict[str, bytes] = {}
@@ -53,24 +53,21 @@ class PostgresWriter:
         self._failed = ""
 
     @classmethod
-    def open(cls, target: Target, *, create: bool, renew: Callable[[], None]) -> PostgresWriter:
+    def open(cls, server: Server, *, create: bool, renew: Callable[[], None]) -> PostgresWriter:
         """Connect for writing; make the log first when it is missing and `create` says so.
 
         Raises:
             LogFailed: it cannot be written.
             LogUnusable: there is something else.
         """
+        location = server.target.location
         try:
-            link = Link(target)
-            found = look(link.run, target.schema, target.location)
-            if create and (found is None or found.behind):
-                migrate(link, target.schema)
-                found = look(link.run, target.schema, target.location)
+            link, found = server.patiently(lambda: _opened(server, create=create))
         except (Gone, Refused) as error:
-            raise LogFailed(f"the log {target.location} cannot be opened for writing: {error}") from error
+            raise LogFailed(f"the log {location} cannot be opened for writing: {error}") from error
         if found is None:
-            raise LogFailed(f"there is no log at {target.location}")
-        return cls(target, link, found, renew=renew)
+            raise LogFailed(f"there is no log at {location}")
+        return cls(server, link, found, renew=renew)
 
     def append(self, items: Sequence[Item], *, durable: bool, owner: str | None) -> list[Verdict]:
         """See LogStore.append.
@@ -244,7 +241,7 @@ class PostgresWriter:
             LogFailed: it lost what it had called durable, or holds another log.
         """
         if not self._link.open:
-            self._link = Link(self._target)
+            self._link = self._server.connect()
         found = look(self._link.run, self._target.schema, self._target.location)
         if found is None or found.log != self.found.log:
             raise self._stop(f"the server at {self._target.location} came back without the log that this process wrote")
@@ -315,6 +312,15 @@ class PostgresWriter:
     def inherited(self) -> object:
         """Return what a forked child must keep referenced and never close: the connection is its parent's."""
         return self._link
+
+
+def _opened(server: Server, *, create: bool) -> tuple[Link, Found | None]:
+    link, target = server.connect(), server.target
+    found = look(link.run, target.schema, target.location)
+    if create and (found is None or found.behind):
+        migrate(link, target.schema)
+        found = look(link.run, target.schema, target.location)
+    return link, found
 
 
 def channel_of(log: str) -> str:

@@ -70,9 +70,10 @@ class Server:
             self._process.wait()
 
     def kill(self) -> None:
-        """Kill its processes: the postmaster first, so that it sees no crash and starts nothing anew."""
-        if self._process is None:
+        """Kill all its processes. The postmaster is stopped first, so that it starts none while we look."""
+        if self._process is None or self._process.poll() is not None:
             return
+        self._process.send_signal(signal.SIGSTOP)
         children = _children(self._process.pid)
         self._process.kill()
         self._process.wait()

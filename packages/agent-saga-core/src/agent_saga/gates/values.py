@@ -81,6 +81,15 @@ def at_path(kwargs: Mapping[str, Any], parts: tuple[str, ...]) -> list[Any]:
     return found
 
 
+def _stored(node: Any) -> Any:
+    """Return what a container really holds: the methods of a subclass may show something else."""
+    if isinstance(node, dict) and type(node) is not dict:
+        return dict(dict.items(node))
+    if isinstance(node, list) and type(node) is not list:
+        return list(list.__iter__(node))
+    return node
+
+
 class _Search:
     """One walk along a path."""
 
@@ -95,6 +104,7 @@ class _Search:
 
     def _walk(self, node: Any, position: int, depth: int) -> Iterator[Any]:
         self.nodes += 1
+        node = _stored(node)
         if self.nodes > VALUES_MAX or depth > DEPTH_MAX:
             raise Unreadable(f"{'.'.join(self.parts)!r} leads past more than {VALUES_MAX} values or {DEPTH_MAX} levels")
         if position == len(self.parts):

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from agent_saga.runtime.ops import Op
 
 POLICY_S_MAX: Final = 60.0
-"""How long an async policy may take. A sync one runs in the caller's thread, and must return at once."""
+"""How long an async policy may take. A sync one runs in the caller's thread, and must return at once.
+
+One that may not (it reads a file, say) states `decide_within_s`: it then runs in a thread of its own, and a call whose
+decision takes longer is refused.
+"""
 EXPIRES_S_MAX: Final = 10 * 365 * 86_400.0
 _SHORT: Final = 6
 _QUOTED: Final = (56, 40)
@@ -48,8 +52,13 @@ def decide(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) ->
 
 
 def _decision(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) -> Generator[Op, Any, Decision]:
+    limit_s = getattr(policy, "decide_within_s", None)
     try:
-        decision = policy.decide(call, saga)
+        if limit_s is None:
+            decision = policy.decide(call, saga)
+        else:
+            waits.waited = True
+            decision = yield Invoke(policy.decide, {"call": call, "saga": saga}, float(limit_s))
         if not isinstance(decision, Allow | Refuse | Ask) and inspect.isawaitable(decision):
             waits.waited = True
             decision = yield Invoke(_awaited(decision), {}, POLICY_S_MAX)

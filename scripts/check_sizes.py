@@ -19,6 +19,7 @@ def main() -> None:
 
 def programs() -> Iterator[Path]:
     """Yields the Python programs of scripts/, also those without a suffix."""
+    yield from ROOT.glob("scripts/*/*.py")
     for file in ROOT.glob("scripts/*"):
         if file.is_file() and (file.suffix == ".py" or file.read_bytes().startswith(b"#!/usr/bin/env python3")):
             yield file

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from benchmark.measure import Result
 
 BASELINE: Final = Path(__file__).resolve().parent.parent / "bench.json"
+_WHOLE_FROM: Final = 1000
 TOLERANCE: Final = 1.5
 """How much worse a ratio may be than in the baseline before `--check` fails: machines are noisy."""
 GROUPS: Final[dict[str, Callable[[Path], Iterator[Result]]]] = {
@@ -58,7 +59,9 @@ def main() -> int:
     return _check(found) if asked.check else 0
 
 
-def _run(groups: dict[str, Callable[[Path], Iterator[Result]]], folder: Path | None, *, quiet: bool) -> Iterator[Result]:
+def _run(
+    groups: dict[str, Callable[[Path], Iterator[Result]]], folder: Path | None, *, quiet: bool
+) -> Iterator[Result]:
     place = folder or Path.cwd()
     started = time.monotonic()
     if not quiet:
@@ -76,7 +79,7 @@ def _run(groups: dict[str, Callable[[Path], Iterator[Result]]], folder: Path | N
 
 def _line(result: Result) -> str:
     def shown(number: float) -> str:
-        return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
+        return f"{number:,.0f}" if number >= _WHOLE_FROM else f"{number:.3g}"
 
     mark = "" if result.met else "  MISSED"
     more = ", ".join(f"{name} {value}" for name, value in result.more.items())

@@ -62,7 +62,7 @@ def concurrent(folder: Path) -> Iterator[Result]:
     shop, floor = Shop(str(folder / "crowd.db")), Floor(folder)
     writer = shop.kit.writer()
     commits = Commits(writer.store)
-    writer.store = commits  # type: ignore[assignment]
+    writer.store = commits
     costs: list[float] = []
 
     async def rounds() -> None:
@@ -121,7 +121,10 @@ def processes(folder: Path) -> Iterator[Result]:
         more={"steps_per_s": round(rate), "one_saga_steps_per_s": round(alone)},
     )
     p99 = times[int(len(times) * 0.99)] * 1e3
-    more = {"loop_late_p99_ms": round(late[int(len(late) * 0.99)] * 1e3, 2), "loop_late_max_ms": round(late[-1] * 1e3, 2)}
+    more = {
+        "loop_late_p99_ms": round(late[int(len(late) * 0.99)] * 1e3, 2),
+        "loop_late_max_ms": round(late[-1] * 1e3, 2),
+    }
     yield Result(
         row="4 processes x 16 sagas, p99", value=p99, unit="ms", limit=10.0, base=median(single) * 1e3, more=more
     )

@@ -58,22 +58,22 @@ def many_open(folder: Path) -> Iterator[Result]:
     costs: list[float] = []
 
     async def run() -> None:
-        scopes = []
+        over = asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
 
-        async def one() -> None:
+        async def one(here: asyncio.Queue[None]) -> None:
             async with shop.kit.transaction("bench"):
                 await shop.charge_async("cus_1", 1)
-                scopes.append(1)
+                here.put_nowait(None)
                 await over.wait()
 
-        over = asyncio.Event()
-        tasks = []
         for _ in range(10):
             started = time.perf_counter()
             for _ in range(4):
-                tasks += [asyncio.create_task(one()) for _ in range(250)]
-                while len(scopes) < len(tasks):
-                    await asyncio.sleep(0.001)
+                here: asyncio.Queue[None] = asyncio.Queue()
+                tasks += [asyncio.create_task(one(here)) for _ in range(250)]
+                for _ in range(250):
+                    await here.get()
             costs.append((time.perf_counter() - started) / 1000 * 1e6)
         over.set()
         await asyncio.gather(*tasks)
@@ -104,7 +104,9 @@ def large_arguments(_folder: Path) -> Iterator[Result]:
         text = "x" * (size << 20)
         with shop.kit.transaction("bench"):
             costs.append(timed(lambda text=text: shop.charge(text, 1)) / size * 1e3)  # type: ignore[misc]
-    yield _bend("arguments of 50 MB: a megabyte over one of 1 MB", costs, unit="ms", grew_mb=round(_memory_mb() - before))
+    yield _bend(
+        "arguments of 50 MB: a megabyte over one of 1 MB", costs, unit="ms", grew_mb=round(_memory_mb() - before)
+    )
 
 
 def million(folder: Path) -> Iterator[Result]:
@@ -113,9 +115,7 @@ def million(folder: Path) -> Iterator[Result]:
 
     shop = Shop(str(folder / "million.db"))
     writer = shop.kit.writer()
-    appends: list[float] = []
-    for _ in range(10):
-        appends.append(timed(lambda: fill(writer, 10_000, STEPS)) / 100_000 * 1e6)
+    appends = [timed(lambda: fill(writer, 10_000, STEPS)) / 100_000 * 1e6 for _ in range(10)]
     yield _bend("a million records: appending the last over the first", appends)
     before = _memory_mb()
     took = timed(lambda: verify(writer.store))

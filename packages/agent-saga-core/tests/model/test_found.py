@@ -60,3 +60,18 @@ def test_no_compensation_overtakes_its_request(mode, end):
     """FOUND-6: a compensation from the intent alone waits until its call can no longer land."""
     covered = explore(parse(f"keyed:ok:ok,slow:travel:ok/{end}/{mode}"), depth=2)
     assert not covered.found, covered.found
+
+
+@pytest.mark.parametrize("decl", ["far", "farslow"])
+@pytest.mark.parametrize("mode", ["plain", "catch", "retry"])
+def test_a_long_travel_ends(decl, mode):
+    """FOUND-7: a step whose request may travel longer than a sweep waits is settled by a later one."""
+    covered = explore(parse(f"keyed:ok:ok,{decl}:travel:ok/commit/{mode}"), depth=2)
+    assert not covered.found, covered.found
+
+
+def test_an_interrupted_recovery_gives_up_what_it_claimed():
+    """FOUND-8: recovery that is stopped between its claim and its work leaves the saga to others, and lives on."""
+    covered = Player(FAMILIES["recovery-interrupted"]).every()
+    assert not covered.found, covered.found
+    assert covered.runs > 10

@@ -5,8 +5,10 @@ import pytest
 from agent_saga.testing.sim import prove
 from agent_saga.testing.sim.schedules import FAMILIES, Player, prefixes, random_schedule
 
+SMALL = ["siblings-retrying", "cancelled", "interrupted", "approved-beside", "quarantined"]
 
-@pytest.mark.parametrize("name", ["one-key", "killed-beside"])
+
+@pytest.mark.parametrize("name", ["one-key", "killed-beside", *SMALL])
 def test_small_family_holds(name):
     """Every schedule of a small family keeps the promises."""
     covered = Player(FAMILIES[name]).every()

@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "prove": ("agent_saga.cli.evidence:prove", "Prove one sealed saga to somebody who does not get the log."),
     "verify-proof": ("agent_saga.cli.evidence:verify_proof", "Check a proof, without the log."),
     "export": ("agent_saga.cli.export:export", "Write the records of a log as JSON lines."),
+    "self-check": ("agent_saga.cli.self_check:self_check", "Break the installed engine in every small way; check it."),
 }
 """Command -> where it is, and its line in the help. The table keeps `agent-saga --help` from loading any of them."""
 

@@ -10,28 +10,43 @@ point counts once, however many ways lead to it, and only after recovery from it
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from agent_saga.errors import InvariantViolation, SagaError, SagaSuspended
-from agent_saga.model.records import Claimed, Suspended
+from agent_saga.errors import InvariantViolation, LogFailed, SagaDiverged, SagaError, SagaSuspended, UsageError
+from agent_saga.machine.plan import leftovers, needs_human
+from agent_saga.machine.states import StepState
+from agent_saga.model.records import Suspended
+from agent_saga.runtime import operators
 from agent_saga.runtime.clock import use_clock
 from agent_saga.runtime.recover import sweep
+from agent_saga.runtime.verdict import settle_by_hand
 from agent_saga.store.port import Query
+from agent_saga.store.reader import load
+from agent_saga.testing.sim import policies
 from agent_saga.testing.sim.clock import SECOND_NS
 from agent_saga.testing.sim.invariants import Violation
 from agent_saga.testing.sim.script import LIMITS, Boom, items_of, program
 from agent_saga.testing.sim.stage import Process, Snapshot, Stage, installed
-from agent_saga.testing.sim.tools import Refused, Tools
-from agent_saga.testing.sim.world import TRAVEL_S
+from agent_saga.testing.sim.tools import Tools
+from agent_saga.testing.sim.world import TRAVEL_S, Refused
 
 if TYPE_CHECKING:
     from agent_saga.machine.row import Row
+    from agent_saga.machine.view import StepView
     from agent_saga.runtime.recover import Recovered
+    from agent_saga.runtime.writer import Writer
     from agent_saga.testing.sim.script import Scenario
 
 RESUMED: Final = 20
-"""Added to the ordinal of a process that ran its program again: recovery is another process."""
+OPERATOR: Final = 40
+"""Added to the ordinal of a process that ran its program again: recovery is another process, and so is an operator."""
+_ASKED_LATER: Final = frozenset({"far", "farslow", "mumbling"})
+HANDS_EVERY: Final = 5
+"""Work items are settled by hand after every so many runs."""
+HANDS_MAX: Final = 3
+"""So many words about one step: that it happened, and what became of its compensation."""
 SWEEPS_MAX: Final = 4
 """Sweeps after the first, each when the backoff of failed compensations is over."""
 LATER_S: Final = 2 * 3600.0
@@ -119,7 +134,7 @@ class Explorer:
         play(stage, self.scenario)
         self.covered.runs += 1
         stage.snapshots = None
-        restart(stage, ordinal=2)
+        restart(stage, ordinal=2, scenario=self.scenario)
         for number, snapshot in enumerate(snapshots):
             self._visit(snapshot, (number,))
         self.covered.damaged = stage.judge.rests
@@ -149,7 +164,7 @@ class Explorer:
         snapshots: list[Snapshot] = []
         stage.snapshots = snapshots if record else None
         self.covered.runs += 1
-        restart(stage, ordinal=ordinal, again=self.scenario if self.scenario.mode == "resume" else None)
+        restart(stage, ordinal=ordinal, scenario=self.scenario)
         return snapshots
 
     def replay(self, path: tuple[int, ...]) -> list[str]:
@@ -167,7 +182,7 @@ class Explorer:
         play(stage, self.scenario)
         if not path:
             stage.snapshots = None
-            restart(stage, ordinal=2)
+            restart(stage, ordinal=2, scenario=self.scenario)
         for ordinal, number in enumerate(path, start=2):
             assert stage.trace is not None
             del stage.trace[_line_of(stage.trace, snapshots, number) :]
@@ -193,6 +208,7 @@ def play(stage: Stage, scenario: Scenario) -> None:
         process.log.faults[scenario.fault[0]] = scenario.fault[1]
     _run_program(stage, process, scenario)
     process.exit()
+    stage.judge.program_ended(process)
 
 
 def _run_program(stage: Stage, process: Process, scenario: Scenario) -> None:
@@ -200,39 +216,151 @@ def _run_program(stage: Stage, process: Process, scenario: Scenario) -> None:
         process.run(program(process, scenario))
     except InvariantViolation as error:
         raise stage.judge.broken("INV-25", str(error)) from error
+    except SagaDiverged as error:
+        if not scenario.has("less"):
+            raise stage.judge.broken("INV-28", f"a program that made all its calls has diverged: {error}") from error
     except (SagaError, SagaSuspended, Boom, Refused, TimeoutError, ConnectionResetError):
         pass
     except Exception as error:
         raise stage.judge.broken("INV-25", f"the engine raised {type(error).__name__}: {error}") from error
 
 
-def restart(stage: Stage, *, ordinal: int, again: Scenario | None = None) -> None:
+def restart(stage: Stage, *, ordinal: int, scenario: Scenario | None = None) -> None:
     """Run recovery in a new process until nothing more can be done, and check what is true then.
 
     Args:
         stage: where a process died.
         ordinal: of the new one.
-        again: a program that is run again before that, and goes on with its saga.
+        scenario: whose program may run again before that, or whose recovery may fail.
     """
+    if scenario is not None and scenario.has("frozen"):
+        _stay_frozen(stage, ordinal + OPERATOR)
     process = Process(stage, ordinal)
-    if again is not None:
-        stage.resumed = True
-        _run_program(stage, process, again)
-        process.exit()
+    if scenario is not None and scenario.fault_later is not None:
+        _fail_to_recover(stage, process, scenario.fault_later)
         process = Process(stage, ordinal + RESUMED)
+    elif scenario is not None and scenario.resumes:
+        process.exit()
+        _run_again(stage, ordinal, scenario)
+        process = Process(stage, ordinal + RESUMED)
+    waiting = _waiting(stage)
     _sweep(stage, process)
-    _check_suspended(stage)
+    _check_waiting(stage, waiting)
     if stage.disk.image.chains:
         _sweep_later(stage, process)
     recording, stage.snapshots = stage.snapshots, None
     if stage.disk.image.chains:
-        _sweep_again(stage, process)
         _outlive_suspension(stage, process)
+        _sweep_again(stage, process)
         if stage.world.travelling:
             stage.pass_time(TRAVEL_S + 1.0)
         stage.judge.at_rest()
+        if stage.judge.rests % HANDS_EVERY == 1:
+            _settle_by_hand(stage, process)
     process.exit()
     stage.snapshots = recording
+
+
+def _run_again(stage: Stage, ordinal: int, scenario: Scenario) -> None:
+    """Run the program again, after a sweep that leaves it to that, until nothing is suspended that a word ends."""
+    stage.resumed = True
+    for _ in range(len(scenario.steps) + 2):
+        sweeper = Process(stage, ordinal + OPERATOR)
+        if not scenario.has("again"):  # What opens the key again finishes the dead saga itself.
+            waiting = _waiting(stage)
+            _sweep(stage, sweeper)
+            _check_waiting(stage, waiting)
+        asked = decide(sweeper.writer, scenario, stage) if policies.waits_for_words(scenario.mode) else 0
+        sweeper.exit()
+        process = Process(stage, ordinal)
+        process.environment.approver = None
+        _run_program(stage, process, scenario)
+        process.exit()
+        stage.judge.program_ended(process)
+        if not (asked or _suspended(stage)) or not policies.waits_for_words(scenario.mode):
+            return
+
+
+def _suspended(stage: Stage) -> bool:
+    return any(chain.row.state == "suspended" for chain in stage.disk.image.chains.values())
+
+
+def decide(writer: Writer, scenario: Scenario, stage: Stage) -> int:
+    """Give a word on each request that waits, and return how many."""
+    asked = [known for known in operators.pending(writer) if known.state == "pending"]
+    for known in asked:
+        bad = policies.base(known.request.tool.removeprefix("tool.")) in stage.forbidden
+        if bad and scenario.has("slowword"):
+            stage.pass_time(policies.EXPIRES_S + 1.0)
+        with contextlib.suppress(UsageError):  # It has expired.
+            word = "rejected" if bad and scenario.has("noword") else "approved"
+            operators.decide_approval(writer, known.id, word, by="ann")
+    return len(asked)
+
+
+def _stay_frozen(stage: Stage, ordinal: int) -> None:
+    """Quarantine every saga, sweep, check that all is as it was, and lift the quarantine."""
+    recording, stage.snapshots = stage.snapshots, None
+    operator = Process(stage, ordinal)
+    ids = [saga_id for saga_id, chain in stage.disk.image.chains.items() if not chain.row.sealed]
+    for saga_id in ids:
+        operators.act(operator.writer, "quarantine", f"saga:{saga_id}", by="ann")
+    before = {saga_id: stage.disk.image.chains[saga_id].records for saga_id in ids}, stage.world.digest
+    _sweep(stage, operator)
+    after = {saga_id: stage.disk.image.chains[saga_id].records for saga_id in ids}, stage.world.digest
+    if before != after:
+        raise stage.judge.broken("INV-34", "recovery went on with a saga that was quarantined")
+    for saga_id in ids:
+        operators.lift(operator.writer, f"saga:{saga_id}", by="ann")
+    operator.exit()
+    stage.snapshots = recording
+
+
+def _fail_to_recover(stage: Stage, process: Process, fault: tuple[int, str | float]) -> None:
+    """Let a commit of the first process that recovers fail; the next one has to find what it left."""
+    process.log.faults[fault[0]] = fault[1]
+    with contextlib.suppress(LogFailed):
+        _sweep(stage, process)
+    process.exit()
+
+
+def _settle_by_hand(stage: Stage, process: Process) -> None:
+    """A human says what is true of each step that nobody else can settle, until recovery has sealed the sagas."""
+    for _ in range(HANDS_MAX):
+        given = 0
+        for row in process.log.rows(Query(unsealed=True)):
+            loaded = load(process.log, row.saga_id)
+            assert loaded is not None
+            for step in leftovers(loaded.view):
+                if needs_human(step) or step.state in _UNSURE:
+                    word, result = _word(stage, step.tool.removeprefix("tool."), step)
+                    settle_by_hand(
+                        process.writer, row.saga_id, step.no, word, evidence="looked", by="ann", result=result
+                    )
+                    given += 1
+        _sweep(stage, process)
+        _sweep_later(stage, process)
+        if not given:
+            break
+    stage.judge.by_hand()
+
+
+_UNSURE: Final = frozenset({StepState.IN_DOUBT, StepState.COMPENSATING})
+
+
+def _word(stage: Stage, item: str, step: StepView) -> tuple[str, str | None]:
+    stands = stage.world.standing(item)
+    if step.state is StepState.IN_DOUBT:
+        bound = step.recipe is not None and "nothing" not in str(step.recipe.bind)
+        if stands and bound:
+            return "happened", json.dumps({"id": item})
+        if not stands:
+            return "did-not-happen", None
+    elif step.state is StepState.STANDING:
+        return "accept", None
+    if stands:
+        stage.world.undo(item, "")
+    return "compensated-by-hand", None
 
 
 def _sweep(stage: Stage, process: Process) -> list[Recovered]:
@@ -241,6 +369,8 @@ def _sweep(stage: Stage, process: Process) -> list[Recovered]:
     except InvariantViolation as error:
         raise stage.judge.broken("INV-25", str(error)) from error
     except Exception as error:
+        if process.log.failed and isinstance(error, LogFailed):
+            raise
         raise stage.judge.broken("INV-25", f"recovery raised {type(error).__name__}: {error}") from error
     for one in done:
         if one.action == "damaged":
@@ -261,7 +391,8 @@ def _may_be_retried(saga_id: str, stage: Stage) -> bool:
     chain = stage.disk.image.chains[saga_id]
     if chain.row.owner is not None:
         return True  # A recoverer died when only work was left that has to wait.
-    return chain.row.work > chain.row.human and any(stage.specs[item].undo == "thrice" for item in stage.specs)
+    may_work = any(step.undo == "thrice" or step.decl in _ASKED_LATER for step in stage.specs.values())
+    return chain.row.work > chain.row.human and may_work
 
 
 def _sweep_again(stage: Stage, process: Process) -> None:
@@ -278,28 +409,36 @@ def _sweep_again(stage: Stage, process: Process) -> None:
     raise stage.judge.broken("INV-13", _difference(image.pos, after.pos, stage))
 
 
-def _check_suspended(stage: Stage) -> None:
-    """Recovery has not touched what was suspended before it began."""
-    for chain in stage.disk.image.chains.values():
-        last = max((body.n for body in chain.bodies if type(body) is Suspended), default=0)
-        if last and last < len(chain.bodies) and type(chain.bodies[last]) is Claimed:
-            claimed = chain.bodies[last]
-            early = claimed.at < chain.bodies[last - 1].at + int(LIMITS.suspend_ttl_s * SECOND_NS)
-            if early and getattr(claimed, "purpose", "") == "recover":
-                raise stage.judge.broken("INV-27", f"recovery took suspended saga {chain.current.saga_id}")
+def _waiting(stage: Stage) -> dict[str, int]:
+    """Return the sagas that a sweep must leave alone, and how many records each has: they wait for their resume."""
+    now, found = stage.clock.now_ns, {}
+    for saga_id, chain in stage.disk.image.chains.items():
+        row, last = chain.row, chain.bodies[-1]
+        until = last.at + int(LIMITS.suspend_ttl_s * SECOND_NS)
+        dead = row.state == "open" and row.on_crash == "resume" and row.amends is None and row.owner is not None
+        if (dead or type(last) is Suspended) and now < until and not (dead and row.owner in stage.disk.alive):
+            found[saga_id] = len(chain.bodies)
+    return found
+
+
+def _check_waiting(stage: Stage, waiting: dict[str, int]) -> None:
+    """Recovery has not touched what waits for its resume."""
+    for saga_id, count in waiting.items():
+        if len(stage.disk.image.chains[saga_id].bodies) != count:
+            raise stage.judge.broken("INV-27", f"recovery took saga {saga_id}, which waits for its resume")
 
 
 def _outlive_suspension(stage: Stage, process: Process) -> None:
-    """A suspended saga is left alone by recovery; when its time to live is over, it is rolled back."""
-    suspended = [chain for chain in stage.disk.image.chains.values() if chain.row.state == "suspended"]
-    if not suspended:
+    """What waits for its resume is left alone by recovery; when its time to live is over, it is rolled back."""
+    waiting = _waiting(stage)
+    if not waiting:
         return
     stage.pass_time(LIMITS.suspend_ttl_s + 1.0)
     _sweep(stage, process)
-    for chain in suspended:
-        state = stage.disk.image.chains[chain.current.saga_id].row.state
+    for saga_id in waiting:
+        state = stage.disk.image.chains[saga_id].row.state
         if state != "rolled_back":
-            raise stage.judge.broken("INV-27", f"the suspension of {chain.current.saga_id} is over, and it is {state}")
+            raise stage.judge.broken("INV-27", f"the time to live of {saga_id} is over, and it is {state}")
     _sweep_later(stage, process)
 
 

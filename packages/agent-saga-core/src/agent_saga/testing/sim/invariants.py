@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import CorruptLog
 from agent_saga.machine.gate import facts_of as gate_facts
+from agent_saga.machine.plan import leftovers
 from agent_saga.machine.report import bucket_of, report_of
 from agent_saga.model import records as r
 from agent_saga.model.ids import compensation_key, step_id
 from agent_saga.store.port import Committed, Refused
 from agent_saga.store.reader import load
-from agent_saga.testing.sim import damage
+from agent_saga.testing.sim import damage, gate_invariants
 from agent_saga.testing.sim.tools import tool_name
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.saga import Saga
     from agent_saga.store.port import Item, Verdict
     from agent_saga.testing.sim.disk import Chain, Image, SimLog
-    from agent_saga.testing.sim.stage import Stage
+    from agent_saga.testing.sim.stage import Process, Stage
 
 INVARIANTS: Final[dict[str, tuple[int, str]]] = {
     "INV-01": (1, "When an effect starts, an intent of its own is durable: it would survive a loss of power."),
@@ -51,7 +52,10 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
     ),
     "INV-07": (3, "All attempts of a step carry one key, in every process, and no two steps share one."),
     "INV-08": (3, "All attempts of a compensation carry one key, in every process; a later landing gets the next one."),
-    "INV-09": (4, "A saga whose owner lives is never claimed or amended by another process."),
+    "INV-09": (
+        4,
+        "A saga whose owner lives is never claimed or amended by another process, but for words on its approvals.",
+    ),
     "INV-10": (
         4,
         "An owner that was replaced appends nothing, and starts no effect or compensation that was not durable before.",
@@ -93,14 +97,27 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
     "INV-27": (4, "A suspended saga is left alone until its time to live is over, and is rolled back then."),
     "INV-28": (2, "A resumed program is given what stands: no effect happens twice, and nothing is left unclaimed."),
     "INV-29": (2, "A call that still runs in a process is not compensated by that process."),
+    "INV-30": (
+        2,
+        "Whoever ends a scope is told: of a rollback that was not asked for, and of each effect that it left.",
+    ),
+    "INV-31": (5, "A budget is not overspent, and what took effect, or may have, is not given back to it."),
+    "INV-32": (
+        5,
+        "A call that needs an approval starts with one of its own, given before it expired and used up by its intent.",
+    ),
+    "INV-33": (5, "A resource is held by one saga at a time, from an intent until the saga is sealed."),
+    "INV-34": (4, "A quarantined saga stays as it is until that is lifted, and is finished then."),
+    "INV-35": (2, "A human's word settles its step, and the saga is sealed when nothing else is left."),
 }
 """Id -> the promise of DESIGN 2 that it is a part of, and what it says."""
 
 _GONE: Final = frozenset({"compensated", "already_done"})
 _STEP_FACTS: Final = frozenset(
-    {r.Intent, r.Outcome, r.LateOutcome, r.Probed, r.CompensationIntent, r.CompensationOutcome}
+    {r.Intent, r.Outcome, r.LateOutcome, r.Probed, r.CompensationIntent, r.CompensationOutcome, r.Settled}
 )
-_SAFE_ALWAYS: Final = frozenset({"idem", "absent", "slow"})
+_SAFE_ALWAYS: Final = frozenset({"idem", "absent", "slow", "farslow"})
+_SETTLED_LATER: Final = frozenset({"probe", "travel", "absent", "slow", "far", "farslow", "mumbling"})
 DAMAGE_EVERY: Final = 29
 """The reader is shown a damaged log after every so many runs."""
 
@@ -122,14 +139,17 @@ class Known:
     facts: tuple[r.AnyRecord, ...]
 
 
-def facts_of(image: Image, item: str) -> Known | None:
-    """Return the newest step of an item's tool, amendments of its saga included."""
-    name = tool_name(item)
+def facts_of(image: Image, item: str, *, attempted: bool = False) -> Known | None:
+    """Return the newest step of an item's tool, amendments of its saga included; or the one compensated last."""
+    name, newest = tool_name(item), None
     for chain in reversed(list(image.chains.values())):
         for body in reversed(chain.bodies):
             if type(body) is r.Intent and body.tool == name and body.refused is None:
-                return Known(chain, body.step, _about(image, chain, body.step))
-    return None
+                known = Known(chain, body.step, _about(image, chain, body.step))
+                if not attempted or any(type(fact) is r.CompensationIntent for fact in known.facts):
+                    return known
+                newest = newest or known
+    return newest
 
 
 def _about(image: Image, chain: Chain, no: int) -> tuple[r.AnyRecord, ...]:
@@ -201,12 +221,13 @@ class Judge:
             raise self.broken("INV-01", f"the effect of {item} starts for the {starts + 1}. time on {total} intents")
         if key and key != intents[0].key:
             raise self.broken("INV-07", f"{item} was given key {key}, its first attempt has {intents[0].key}")
+        gate_invariants.check_start(self, item, known.chain.current.saga_id, known.no)
 
     def compensation_starts(self, item: str, key: str) -> None:
         """A compensator is about to act."""
         self._acts(f"the compensation of {item}")
         world, spec = self.stage.world, self.stage.specs[item]
-        known = facts_of(self.stage.disk.durable, item)
+        known = facts_of(self.stage.disk.durable, item, attempted=True)
         facts = () if known is None else known.facts
         attempts = [fact for fact in facts if type(fact) is r.CompensationIntent]
         if attempts and known is not None and self._overtaken(known.chain):
@@ -241,7 +262,8 @@ class Judge:
             if chain is not None:
                 self._appended(log, chain, item)
             if item.amended is not None and item.amended.saga_id in before.chains:
-                self._amended(log, before.chains[item.amended.saga_id])
+                self._amended(log, before.chains[item.amended.saga_id], item)
+        gate_invariants.check_purse(self, self.stage.disk.image)
 
     def _appended(self, log: SimLog, chain: Chain, item: Item) -> None:
         owner, disk = chain.current.owner, self.stage.disk
@@ -255,16 +277,18 @@ class Judge:
         if chain.current.leaf is not None:
             raise self.broken("INV-24", f"sealed saga {item.saga_id} got a record")
 
-    def _amended(self, log: SimLog, target: Chain) -> None:
+    def _amended(self, log: SimLog, target: Chain, item: Item) -> None:
         owner = target.current.owner
-        if owner not in {None, log.token} and self.stage.disk.lives(owner or "", self.stage.clock.now_ns):
+        words = {type(draft.body) for draft in item.drafts} <= {r.SagaOpened, r.ApprovalDecided, r.SagaEnded}
+        if not words and owner not in {None, log.token} and self.stage.disk.lives(owner or "", self.stage.clock.now_ns):
             raise self.broken("INV-09", f"{log.token} amends a saga of {owner}, which lives")
 
-    def told(self, saga: Saga) -> None:
-        """The caller is told how the saga ended."""
+    def told(self, saga: Saga, *, left: BaseException | None, told: BaseException | None) -> None:
+        """The caller is told how the saga ended; `left` left the block, and `told` leaves the scope."""
         report, live = saga.report, saga.live
-        if report is None or saga.scope or live.writer.failed is not None:
+        if report is None or saga.scope or live.writer.failed is not None or live.replaced:
             return
+        gate_invariants.check_told(self, saga, report, left=left, told=told)
         chain = self.stage.disk.durable.chains.get(live.id)
         bodies = () if chain is None else chain.bodies
         if not any(type(body) in {r.SagaEnded, r.Suspended} for body in bodies):
@@ -287,16 +311,40 @@ class Judge:
             )
 
     def _check_commit(self, bodies: tuple[r.AnyRecord, ...], report: RollbackReport) -> None:
-        """What ends committed has nothing in doubt, and no failure that nobody saw."""
+        """What ends committed has nothing in doubt, no failure that nobody saw, and all that stands is claimed."""
         if report.in_doubt:
             raise self.broken("INV-17", f"a saga committed with {report.in_doubt[0].step_id} in doubt")
-        tools = {body.step: body.tool for body in bodies if type(body) is r.Intent and body.adapter is not None}
-        outcomes = [body for body in bodies if type(body) is r.Outcome and body.step in tools]
-        landed = {tools[body.step] for body in outcomes if body.state == "succeeded"}
-        waived = {body.step for body in bodies if type(body) is r.Waived}
-        for body in outcomes:
-            if body.state == "failed" and body.step not in waived and tools[body.step] not in landed:
-                raise self.broken("INV-26", f"a saga committed over the failure of step {body.step}, which nobody saw")
+        unseen = gate_invariants.unseen_failure(bodies)
+        if unseen is not None:
+            raise self.broken("INV-26", f"a saga committed over the failure of step {unseen}, which nobody saw")
+        unclaimed = gate_invariants.unclaimed(bodies, {int(step.step_id.rpartition(":")[2]) for step in report.kept})
+        if unclaimed is not None:
+            raise self.broken("INV-28", f"a resumed saga committed, and its program did not claim step {unclaimed}")
+
+    def told_inner(self, scope: Saga) -> None:
+        """The caller of a nested scope is told how it ended."""
+        if scope.live.writer.failed is None and not self.stage.answered:
+            gate_invariants.check_told_inner(self, scope)
+
+    def by_hand(self) -> None:
+        """A human has settled what only humans can, and recovery has gone on."""
+        gate_invariants.check_by_hand(self)
+
+    def program_ended(self, process: Process) -> None:
+        """A program has ended, and its process lives: what was told it late it has dealt with."""
+        image = self.stage.disk.image
+        for item, answered in self.stage.answered:
+            if answered is not process or process.log.failed or process.log.dead:
+                continue
+            for saga_id, no in set(_intents(image, item)):
+                chain = image.chains[saga_id]
+                ends = [body.pos for body in chain.bodies if type(body) is r.SagaEnded]
+                facts = _about(image, chain, no)
+                late = [f.pos for f in facts if type(f) is r.LateOutcome and f.state == "succeeded"]
+                tried = [fact.pos for fact in facts if type(fact) is r.CompensationIntent]
+                bound = self.stage.specs[item].decl not in {"final", "unbound"}
+                if late and ends and late[-1] > ends[0] and bound and not any(pos > late[-1] for pos in tried):
+                    raise self.broken("INV-16", f"{item} landed after the end of its saga, and was not compensated")
 
     def warned(self, message: str) -> None:
         """The engine warns that a late answer was not recorded."""
@@ -365,10 +413,16 @@ class Judge:
         facts = frozenset(fact for fact in image.facts if fact.saga_id == view.id)
         if facts != gate_facts(view, sealed=chain.row.sealed):
             raise self.broken("INV-11", f"the facts of saga {view.id} differ from its records: {facts}")
-        items = {view.steps[no].tool.removeprefix("tool."): no for no in view.steps}
+        items: dict[str, int] = {}
+        for no, step in view.steps.items():  # A repeat that failed says nothing about the call before it.
+            if step.state.value != "absent" or step.tool.removeprefix("tool.") not in items:
+                items[step.tool.removeprefix("tool.")] = no
         stands = [item for item in items if self.stage.world.standing(item)]
         for item, no in items.items():
             self._check_step(view, view.steps[no], item, stands=item in stands, facts=_about(image, chain, no))
+        gate_invariants.check_facts(self, image, chain, view)
+        gate_invariants.check_record_of_end(self, chain, report)
+        gate_invariants.check_row(self, chain, view, {step.no for step in leftovers(view)})
         if report.clean and stands:
             raise self.broken("INV-04", f"saga {view.id} is reported clean, and {', '.join(stands)} stands")
         if report.verified and not _confirmed(image, chain):
@@ -392,7 +446,7 @@ class Judge:
                 raise self.broken("INV-15", f"{item} counts as absent, and no record says why")
             if stands:
                 raise self.broken("INV-15", f"{item} counts as absent ({step.error_type}), and stands")
-        if bucket == "kept" and view.state.value == "rolled_back":
+        if bucket == "kept" and view.state.value == "rolled_back" and step.settled_by is None:
             raise self.broken("INV-03", f"{item} is kept by a saga that rolled back")
         told_ok = any(type(fact) is r.Outcome and fact.state == "succeeded" for fact in facts)
         gone = bucket == "compensated" and view.state.value == "committed" and not view.rolled_back(step)
@@ -400,7 +454,10 @@ class Judge:
             raise self.broken("INV-17", f"{item} succeeded in a saga that committed, and is compensated")
         if (bucket == "compensated" and stands) or (bucket == "kept" and not stands):
             raise self.broken("INV-03", f"{item} is {bucket}, and {'stands' if stands else 'does not stand'}")
-        if bucket == "compensated" and spec.decl in {"look", "keylook"} and step.verified is not True:
+        if bucket == "failed" and spec.undo == "conflict":
+            raise self.broken("INV-03", f"{item} is reported failed, and its compensator raised a conflict")
+        looked = spec.decl in {"look", "keylook"} and not spec.undo.startswith("deaf") and step.settled_by is None
+        if bucket == "compensated" and looked and step.verified is not True:
             raise self.broken("INV-04", f"{item} ({spec}) is compensated, and nobody read it back")
         left = bucket in {"in_doubt", "failed", "conflicted", "orphaned"}
         if left and not _may_stay(spec.decl, spec.undo, facts, stands=stands):
@@ -424,7 +481,7 @@ class Judge:
         lowest: tuple[int, int] | None = None
         tried: set[int] = set()
         for body in chain.bodies:
-            if type(body) is r.Claimed:
+            if type(body) in {r.Claimed, r.RollbackStarted}:  # What was settled before is no part of the pass.
                 lowest, tried = None, set()
             elif isinstance(body, r.Intent | r.Outcome | r.LateOutcome | r.Probed):
                 news[body.step] = body.n
@@ -501,6 +558,8 @@ def _says_absent(fact: r.AnyRecord) -> bool:
             return fact.state == "failed"
         case r.Probed():
             return fact.answer == "not_landed"
+        case r.Settled():
+            return fact.verdict == "did-not-happen"
         case r.Intent():
             return fact.refused is not None
         case _:
@@ -509,11 +568,13 @@ def _says_absent(fact: r.AnyRecord) -> bool:
 
 def _may_stay(decl: str, undo: str, facts: tuple[r.AnyRecord, ...], *, stands: bool) -> bool:
     """Tell whether a work item may be left, by what its tool declares and what its compensator does."""
-    if decl in {"final", "blind"} or undo in {"fail", "conflict"}:
+    if decl in {"final", "blind", "unbound"} or undo in {"fail", "conflict"}:
+        return True
+    if decl == "look" and undo in {"hidden", "deaf+", "deaf-"}:
         return True
     attempted = any(type(fact) is r.CompensationIntent for fact in facts)
     if not attempted:  # In doubt: nobody can tell without a probe, and nobody may guess.
-        return decl not in {"probe", "travel", "absent", "slow"} and not any(_landed(fact) for fact in facts)
+        return decl not in _SETTLED_LATER and not any(_landed(fact) for fact in facts)
     # An attempt without an outcome, and no safe way to repeat it; a look would have told that it worked.
     return decl == "plain" or (decl == "look" and stands)
 

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from agent_saga.testing.sim import families, schedules
@@ -33,7 +33,16 @@ MILLION: Final = 1_000_000
 ALL_SUBSETS: Final = 3
 """Sagas of up to so many steps are tried with every subset of failing compensations in the quick tier."""
 CI_STEPS: Final = 4
+DRAWN_IN_CI: Final = 40
 NESTED_STEPS_MIN: Final = 2
+
+
+MORE_BOUND: Final = (
+    "budgets, approvals (a function's, other people's words, expired ones) and policies that fail x act x end; streams "
+    "that end, fail or stay open; calls repeated by declaration, program and adapter; compensators that lie and "
+    "verifiers that cannot see; requests that travel 60 s; scopes in scopes, left open and independent; resumes, new "
+    "incarnations, divergence and quarantine; each of 7 commits of recovery failed; a human's word on what is left"
+)
 
 
 @dataclass(slots=True)
@@ -206,25 +215,26 @@ def ci(*, cores: int | None = None, seed: int = 0) -> Proof:
     started = time.monotonic()
     proof = Proof(seed=seed)
     cores = cores or os.cpu_count() or 1
-    run_crashes(
-        proof,
+    whole = families.once(
         chain(
             families.faults(),
             families.lates(depth=1),
             families.modes(ends=("commit",)),
             families.declarations(depth=2, lates=(0, 2, 99)),
+            *(family(depth=1) for family in families.MORE),
             families.subsets(CI_STEPS, failing_max=1),
             (job for job in families.subsets(6, depth=1, failing_max=1) if len(job.scenario.steps) > CI_STEPS),
-            islice(families.drawn(seed), 40),
-        ),
-        cores=cores,
+        )
     )
+    run_crashes(proof, whole, cores=cores)
+    run_crashes(proof, _beyond(whole, islice(families.drawn(seed), DRAWN_IN_CI)), cores=cores)
     proof.bound += [
         "each declaration x act x compensator's behaviour x end, alone and after a step; 2 deaths deep",
         "each way a program takes an error x declaration x act; 2 deaths deep",
         "an answer that comes after each of 14 operations of a rollback of 2 to 4 steps; 1 death",
         "each of the first 14 commits failed, lost or kept, or held up by a lock; 2 deaths deep",
         "sagas of 1 to 4 steps x failing step x up to 1 failing compensation; 2 deaths deep; 5 and 6 steps: 1 death",
+        MORE_BOUND + "; 1 death",
     ]
     return _ended(proof, started)
 
@@ -237,7 +247,9 @@ def all_schedules(*, cores: int | None = None) -> Proof:
     proof.bound.append(
         "every order of 2 sagas x 8 operations (in one process and in two) and of 3 x 4 on one log; one key opened "
         "twice (12 decisions); parallel steps with a failing sibling (9); an owner and two recoverers, killed, paused "
-        "and with clock jumps (8)"
+        "and with clock jumps (8); one resource and one purse that two sagas want (12); a saga cancelled, or stopped "
+        "with Ctrl-C twice, at any operation, and recovery too; words on an approval beside its call (9); a quarantine "
+        "between any two operations; a scope that ends while its calls run (10), or while one is repeated (10)"
     )
     return _ended(proof, started)
 
@@ -257,22 +269,34 @@ def long(*, minutes: float | None, seed: int, cores: int | None = None, say: Cal
     proof = Proof(seed=seed)
     run_schedules(proof, FAMILIES, cores=cores)
     say(f"schedules: {sum(s.runs for s in proof.schedules.values()):,} in {time.monotonic() - started:.0f} s")
-    for name, jobs in (
-        ("faults", families.faults()),
-        ("lates", families.lates()),
-        ("modes", families.modes()),
-        ("declarations", families.declarations()),
-        ("subsets", families.subsets()),
-    ):
+    whole = families.once(chain.from_iterable(family() for family in LONG))
+    for name, jobs in groupby(whole, key=lambda job: job.family):
         run_crashes(proof, jobs, cores=cores, until=until)
         say(f"{name}: {proof.crash_points:,} distinct crash points after {time.monotonic() - started:.0f} s")
     if until is not None or proof.crash_points < MILLION:
-        run_crashes(proof, families.drawn(seed), cores=cores, until=until, points_max=None if until else MILLION)
+        drawn = _beyond(whole, families.drawn(seed))
+        run_crashes(proof, drawn, cores=cores, until=until, points_max=None if until else MILLION)
     proof.bound.append(
         "every family of scenarios in full where the time allowed it, then scenarios of up to 6 steps "
         "drawn by the seed; up to 3 deaths deep; every schedule of every family"
     )
     return _ended(proof, started)
+
+
+LONG: Final = (
+    families.faults,
+    families.lates,
+    families.modes,
+    *families.MORE,
+    families.declarations,
+    families.subsets,
+)
+
+
+def _beyond(whole: list[Job], drawn: Iterator[Job]) -> Iterator[Job]:
+    """Yield what is drawn and was not explored before."""
+    known = {job.scenario for job in whole}
+    return (job for job in drawn if job.scenario not in known)
 
 
 def _ended(proof: Proof, started: float) -> Proof:
@@ -306,15 +330,10 @@ def shrunk(found: Found) -> Found:
 def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     """Yield scenarios that are a little simpler."""
     steps = scenario.steps
-    if scenario.mode != "nested" or len(steps) > NESTED_STEPS_MIN:
+    if not (scenario.has("nested") or scenario.has("deep")) or len(steps) > NESTED_STEPS_MIN:
         for number in range(len(steps)) if len(steps) > 1 else ():
             yield replace(scenario, steps=steps[:number] + steps[number + 1 :])
-    if scenario.mode != "plain":
-        yield replace(scenario, mode="plain")
-    if scenario.fault is not None:
-        yield replace(scenario, fault=None)
-    if scenario.late:
-        yield replace(scenario, late=0)
+    yield from _without_circumstances(scenario)
     for number, step in enumerate(steps):
         for simpler in (
             Step("keyed", step.act, step.undo),
@@ -323,6 +342,16 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         ):
             if simpler != step:
                 yield replace(scenario, steps=(*steps[:number], simpler, *steps[number + 1 :]))
+
+
+def _without_circumstances(scenario: Scenario) -> Iterator[Scenario]:
+    if scenario.mode != "plain":
+        yield replace(scenario, mode="plain")
+        for mode in scenario.mode.split("+") if "+" in scenario.mode else ():
+            yield replace(scenario, mode=mode)
+    for without in (replace(scenario, fault_later=None), replace(scenario, fault=None), replace(scenario, late=0)):
+        if without != scenario:
+            yield without
 
 
 def replay(token: str) -> list[str]:

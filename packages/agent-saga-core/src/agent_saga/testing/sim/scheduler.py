@@ -13,18 +13,28 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_saga.errors import InvariantViolation, SagaError
-from agent_saga.runtime.ops import Call, Commit, Op, Sleep
+from agent_saga.errors import InvariantViolation, SagaError, SagaSuspended
+from agent_saga.runtime.ops import Call, Commit, Join, Op, Sleep
 from agent_saga.testing.sim.disk import LEASE_S, Killed
 from agent_saga.testing.sim.script import Boom
-from agent_saga.testing.sim.tools import Refused
+from agent_saga.testing.sim.world import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from agent_saga.testing.sim.stage import Process, Stage
 
-EXPECTED: Final = (SagaError, Boom, Refused, TimeoutError, ConnectionResetError, asyncio.CancelledError, Killed)
+EXPECTED: Final = (
+    SagaError,
+    SagaSuspended,
+    Boom,
+    Refused,
+    TimeoutError,
+    ConnectionResetError,
+    asyncio.CancelledError,
+    KeyboardInterrupt,
+    Killed,
+)
 STEPS_MAX: Final = 400
 
 
@@ -58,7 +68,7 @@ class Task:
         self.op: Op | None = None
         self._engine = engine
         self._context = contextvars.Context()
-        self._cancel = False
+        self._stop: BaseException | None = None
 
     def start(self) -> None:
         """Go to the first operation."""
@@ -82,22 +92,30 @@ class Task:
                 value = next((task.error for task in op.tasks if task.error is not None), None)
             elif op is not None:
                 value = self._context.run(process.perform, op)
-            if self._cancel:
-                self._cancel = False
-                raise asyncio.CancelledError
+            if self._stop is not None:
+                stop, self._stop = self._stop, None
+                raise stop
         except BaseException as raised:  # noqa: BLE001 - handed to the engine, which decides.
             error = raised
         self._go(value, error)
 
     def cancel(self) -> None:
         """Cancel it as an event loop does: a commit is written first, a call may have had its effect."""
+        self._raise(asyncio.CancelledError())
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C: an operation that can be waited for ends with it, a commit is written first."""
+        self._raise(KeyboardInterrupt())
+
+    def _raise(self, stop: BaseException) -> None:
         if self.done:
             return
-        self._cancel = True
         if isinstance(self.op, Call | Commit):
+            self._stop = stop
             return
-        self._cancel = False
-        self._go(None, asyncio.CancelledError())
+        process = self.process
+        process.stage.process, process.stage.clock.stream = process, process.ordinal
+        self._go(None, stop)
 
     def kill(self) -> None:
         """Its process is dead: what its engine does on the way out reaches nobody."""
@@ -165,7 +183,7 @@ class Run:
             runnable = [task for task in self.tasks if task.runnable]
             if not runnable:
                 return
-            self._step(next((task for task in runnable if not isinstance(task.op, Sleep)), runnable[0]))
+            self._step(next((task for task in runnable if not isinstance(task.op, Sleep | Join)), runnable[0]))
         raise self.stage.judge.broken("INV-25", f"the run did not end within {STEPS_MAX} operations")
 
     def _step(self, task: Task) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_saga.errors import UsageError
+from agent_saga.runtime import operators
 from agent_saga.runtime.clock import use_clock
 from agent_saga.runtime.recover import sweep
 from agent_saga.runtime.step import perform
+from agent_saga.testing.sim import policies
 from agent_saga.testing.sim.crashes import Found, restart
 from agent_saga.testing.sim.invariants import Violation
 from agent_saga.testing.sim.scheduler import Move, Run, Wait, every_run, jump, kill, random_run, replaying
-from agent_saga.testing.sim.script import Scenario, call_of, enter, items_of, leave, parse, program
+from agent_saga.testing.sim.script import Scenario, call_of, enter, items_of, leave, make, parse, program
 from agent_saga.testing.sim.stage import Process, Stage, installed
 from agent_saga.testing.sim.tools import Tools
 
@@ -38,6 +42,7 @@ class Family:
         setup: adds processes, tasks and moves to a run.
         depth: decisions; the rest of the run takes the first option each time.
         lease: owners that do not run are taken for dead after a while, as between machines.
+        stays: its processes live on while the last one recovers, so that what they gave up must be free.
     """
 
     name: str
@@ -45,6 +50,7 @@ class Family:
     setup: Callable[[Run, Stage, tuple[Scenario, ...]], None]
     depth: int = 1 << 30
     lease: bool = False
+    stays: bool = False
 
 
 @dataclass(slots=True)
@@ -76,11 +82,20 @@ def _sagas(run: Run, stage: Stage, scenarios: tuple[Scenario, ...], ordinals: tu
 
 
 def _in_one_process(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """Sagas that share a purse, which is as large as all of them need."""
+    stage.purse = sum(len(scenario.steps) for scenario in scenarios)
     _sagas(run, stage, scenarios, (1, 1, 1))
 
 
 def _in_two_processes(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    if scenarios[0].has("budget") and stage.purse is None:
+        stage.purse = sum(len(scenario.steps) for scenario in scenarios)
     _sagas(run, stage, scenarios, (1, 2, 2))
+
+
+def _in_two_processes_short(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    stage.purse = sum(len(scenario.steps) for scenario in scenarios) - 1
+    _in_two_processes(run, stage, scenarios)
 
 
 def _same_key(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
@@ -136,6 +151,119 @@ def _task_group(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None
     _siblings(run, stage, scenarios, cancel=True)
 
 
+def _left_running(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """A scope that ends normally while its calls still run."""
+    process = Process(stage, 1)
+
+    def scope() -> Generator[Op, Any, None]:
+        saga = yield from enter(process, "A")
+        for item in items_of(scenarios[0], "A"):
+            run.add(process, f"branch {item}", make(process, saga, item))
+        yield Wait([])
+        yield from leave(process, saga, None)
+
+    run.add(process, "scope", scope())
+
+
+def _retrying(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """Branches that repeat what failed while the scope already rolls back."""
+    process = Process(stage, 1)
+
+    def branch(saga: Saga, item: str) -> Generator[Op, Any, None]:
+        try:
+            yield from make(process, saga, item)
+        except TimeoutError:
+            yield from make(process, saga, item)
+
+    def scope() -> Generator[Op, Any, None]:
+        saga = yield from enter(process, "A")
+        branches = [run.add(process, f"branch {item}", branch(saga, item)) for item in items_of(scenarios[0], "A")]
+        yield from leave(process, saga, (yield Wait(branches)))
+
+    run.add(process, "scope", scope())
+
+
+def _stopped(run: Run, stage: Stage, scenarios: tuple[Scenario, ...], *, how: str, times: int) -> None:
+    """One saga that is stopped from outside, at each operation; a shielded end cannot be cancelled."""
+    process = Process(stage, 1)
+    task = run.add(process, "saga A", program(process, scenarios[0], "A"))
+    interrupt = how == "interrupted"
+    act = task.interrupt if interrupt else task.cancel
+    may = (lambda: not task.done) if interrupt else (lambda: not (task.done or process.ending))
+    run.moves.append(Move(stage, f"saga A is {how}", act, times=times, when=may))
+
+
+def _cancelled(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    _stopped(run, stage, scenarios, how="cancelled", times=2)
+
+
+def _interrupted(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    _stopped(run, stage, scenarios, how="interrupted", times=2)
+
+
+def _recovery_interrupted(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """Recovery of a dead owner's saga is stopped with Ctrl-C, and its process lives on."""
+    owner = Process(stage, 1)
+    task = run.add(owner, "owner", program(owner, scenarios[0], "A"))
+    for _ in range(5):
+        task.step()
+    kill(run, owner)
+    recoverer = Process(stage, 2)
+    sweeping = run.add(recoverer, "recoverer", _sweeping(recoverer))
+    run.moves.append(
+        Move(stage, "recovery is interrupted", sweeping.interrupt, times=2, when=lambda: not sweeping.done)
+    )
+
+
+def _approved(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """A call that waits for words, which two others give in any order; its process may be killed."""
+    process, operator = Process(stage, 1), Process(stage, 2)
+    stage.asks = True
+    process.environment.approver = "log"
+    asks = (policies.Asks(suspend=False, expires_s=0.5),)
+    run.add(process, "saga A", program(process, scenarios[0], "A", more=asks))
+    for word in ("approved", "rejected"):
+        said = partial(_say, stage, operator, word)
+        run.moves.append(Move(stage, f"somebody says {word}", said, when=lambda: _pending(stage)))
+    run.moves.append(Move(stage, "the process is killed", lambda: kill(run, process)))
+
+
+def _pending(stage: Stage) -> object:
+    return any(fact.kind == "approval" for fact in stage.disk.image.facts)
+
+
+def _say(stage: Stage, operator: Process, word: str) -> None:
+    before, stage.process = stage.process, operator
+    stage.clock.stream = operator.ordinal
+    for known in operators.pending(operator.writer):
+        with contextlib.suppress(UsageError):
+            operators.decide_approval(operator.writer, known.id, word, by=word)
+    stage.process = before
+
+
+def _frozen(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """An operator quarantines a saga between any two operations of its owner, and lifts that later."""
+    process, operator = Process(stage, 1), Process(stage, 2)
+    run.add(process, "saga A", program(process, scenarios[0], "A"))
+    stopped: list[str] = []
+
+    def ids() -> list[str]:
+        return [saga_id for saga_id, chain in stage.disk.image.chains.items() if chain.row.name == "A"]
+
+    def freeze() -> None:
+        stopped.extend(ids())
+        for saga_id in stopped:
+            operators.act(operator.writer, "quarantine", f"saga:{saga_id}", by="ann")
+
+    def lift() -> None:
+        for saga_id in stopped:
+            operators.lift(operator.writer, f"saga:{saga_id}", by="ann")
+
+    run.moves.append(Move(stage, "it is quarantined", freeze, when=ids))
+    run.moves.append(Move(stage, "that is lifted", lift, when=lambda: stopped))
+    stage.afterwards = lift
+
+
 def _recoverers(run: Run, stage: Stage, scenario: Scenario, *, after: int) -> Process:
     """An owner that has done some operations, and two recoverers that begin now."""
     owner = Process(stage, 1)
@@ -183,9 +311,13 @@ def _answer(stage: Stage, owner: Process) -> None:
     owner.deliver(all_of_them=True)
 
 
-_EIGHT_BACK: Final = "keyed:ok:ok,keyed:fail:ok/commit/plain"
-_EIGHT_KEPT: Final = "keyed:ok:ok,keyed:ok:ok/commit/key"
-_FOUR: Final = "keyed:ok:ok/commit/plain"
+_EIGHT_BACK: Final = "keyed:ok:ok,keyed:fail:ok/commit/budget"
+_EIGHT_KEPT: Final = "keyed:ok:ok,keyed:ok:ok/commit/key+budget"
+_FOUR: Final = "keyed:ok:ok/commit/budget"
+_HELD_BACK: Final = "held:ok:ok,keyed:fail:ok/commit/plain"
+_HELD_KEPT: Final = "keyed:ok:ok,held:ok:ok/commit/plain"
+_SHORT: Final = "keyed:ok:ok,keyed:ok:ok/commit/budget"
+_STOPPED: Final = "keyed:ok:ok,look:ok:once,absent:doubt+:ok/commit/catch"
 _GUESSED: Final = "keyed:ok:ok,absent:ok:ok/raise/plain"
 _LATE: Final = "keyed:ok:ok,keyed:late+:ok/commit/plain"
 _OWNED: Final = "keyed:ok:ok,probe:ok:ok/raise/plain"
@@ -205,6 +337,15 @@ FAMILIES: Final[dict[str, Family]] = {
             Family(f"paused-owner-{after}", (_OWNED,), _paused_owner(after), depth=DEPTH, lease=True)
             for after in (1, 3, 5, 7)
         ),
+        Family("resource-in-two", (_HELD_BACK, _HELD_KEPT), _in_two_processes, depth=12),
+        Family("purse-too-small", (_SHORT, _SHORT), _in_two_processes_short, depth=12),
+        Family("left-running", ("keyed:ok:ok,absent:doubt+:ok/commit/plain",), _left_running, depth=10),
+        Family("siblings-retrying", ("absent:doubt-:ok,keyed:fail:ok/commit/plain",), _retrying, depth=10),
+        Family("cancelled", (_STOPPED,), _cancelled, depth=30, stays=True),
+        Family("interrupted", (_STOPPED,), _interrupted, depth=30, stays=True),
+        Family("recovery-interrupted", (_OWNED,), _recovery_interrupted, depth=20, stays=True),
+        Family("approved-beside", ("keyed:ok:ok/commit/plain",), _approved, depth=9),
+        Family("quarantined", ("keyed:ok:ok,absent:doubt-:ok,keyed:fail:ok/commit/catch",), _frozen, depth=24),
         Family("paused-owner-late", (_LATE,), _answered_late, depth=DEPTH, lease=True),
         Family("paused-owner-absent", (_GUESSED,), _paused_owner(3), depth=DEPTH, lease=True),
     )
@@ -239,10 +380,14 @@ class Player:
             run.free(self.family.depth)
             run.settle()
             stage.spawn = None
+            stage.afterwards()
             for process in {task.process.ordinal: task.process for task in run.tasks}.values():
                 if not process.log.dead:
                     stage.process = process
-                    process.exit()
+                    process.deliver(all_of_them=True)
+                    stage.judge.program_ended(process)
+                    if not self.family.stays:
+                        process.exit()
             self.covered.runs += 1
             self.covered.operations += sum(task.ran for task in run.tasks)
             if stage.disk.leases is not None:

@@ -23,9 +23,9 @@ from agent_saga.testing.sim.disk import Disk, SimLog
 from agent_saga.testing.sim.invariants import Judge
 from agent_saga.testing.sim.patching import put
 from agent_saga.testing.sim.script import Specs
-from agent_saga.testing.sim.tools import Refused, StillRunning, Tools, enter_stage, land, leave_stage
+from agent_saga.testing.sim.tools import StillRunning, Tools, enter_stage, land, leave_stage
 from agent_saga.testing.sim.tools import stage as current_stage
-from agent_saga.testing.sim.world import World
+from agent_saga.testing.sim.world import Refused, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -92,6 +92,10 @@ class Stage:
         trace: what happened, in lines for people, while it is a list.
         process: the one that acts now.
         spawn: takes the engine that settles a late answer, where it runs beside others; else it runs at once.
+        purse: the limit of the simulated budget, once a saga spends.
+        asks: whether each call needs an approval.
+        forbidden: items whose calls are refused.
+        afterwards: what happens when a schedule is over, before recovery.
     """
 
     def __init__(self, specs: Mapping[str, Step], tools: Tools) -> None:
@@ -108,6 +112,10 @@ class Stage:
         self.resumed = False
         self.states: set[int] | None = None
         self.spawn: Callable[[Process, Generator[Op, Any, Any]], object] | None = None
+        self.purse: int | None = None
+        self.asks = False
+        self.forbidden: set[str] = set()
+        self.afterwards: Callable[[], object] = lambda: None
 
     def restore(self, snapshot: Snapshot) -> None:
         """Begin again where every process had died."""
@@ -162,7 +170,13 @@ class Stage:
 
 
 class Process:
-    """One simulated process: a writer, a token, and a blocking driver for the engine."""
+    """One simulated process: a writer, a token, and a blocking driver for the engine.
+
+    Attributes:
+        pending: calls that their callers gave up, and that still run.
+        streams: that were left open.
+        ending: a scope ends, which the engine shields from cancellation.
+    """
 
     def __init__(self, stage: Stage, ordinal: int) -> None:
         self.stage, self.ordinal, self.token = stage, ordinal, f"p{ordinal}"
@@ -178,6 +192,8 @@ class Process:
             writer=lambda: self.writer, declarations=Declarations(), policies=(), approver=None
         )
         self.pending: list[_Pending] = []
+        self.streams: list[object] = []
+        self.ending = False
         stage.process = self
         stage.clock.stream = ordinal
 
@@ -262,7 +278,7 @@ def installed(stage: Stage) -> Iterator[Stage]:
     enter_stage(stage)
     try:
         with (
-            put(reader, check_record=_remembering(reader.check_record)),
+            put(reader, check_record=_remembering(reader.check_record), check_page=reader.check_each),
             put(late, drive=_drive_late, _warn_text=stage_warned),
             warnings.catch_warnings(),
         ):

@@ -13,13 +13,27 @@ from typing import TYPE_CHECKING, Any, Final
 from agent_saga.errors import GateRefused, LogFailed
 from agent_saga.machine import fold, plan, report, row, states
 from agent_saga.machine.states import SagaState, StepState
+from agent_saga.machine.view import SagaView
 from agent_saga.model import records as r
-from agent_saga.runtime import admission, compensate, ending, gate, late, live, recover, rollback, settle, step
-from agent_saga.runtime.clock import clock
+from agent_saga.model.effects import Allow, Refuse
+from agent_saga.runtime import (
+    admission,
+    compensate,
+    ending,
+    gate,
+    late,
+    live,
+    opening,
+    recover,
+    resources,
+    rollback,
+    settle,
+    step,
+)
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.registry import function_for
 from agent_saga.runtime.writer import Writer
-from agent_saga.store import reader
+from agent_saga.store import reader, rules
 from agent_saga.store.port import Committed
 from agent_saga.testing.sim import disk, invariants
 from agent_saga.testing.sim.crashes import explore
@@ -60,12 +74,13 @@ class Twin:
 
 
 def _not_durable(kind: type) -> contextlib.AbstractContextManager[None]:
-    emit = LiveSaga.emit
+    emit = LiveSaga.emit_locked
 
     def mutant(self: LiveSaga, make: Any, *args: Any, durable: bool = False, **fields: Any) -> Any:
-        return emit(self, make, *args, durable=durable and make is not kind, **fields)
+        made = getattr(make, "func", make)  # Intents are made by a class with some fields filled in.
+        return emit(self, make, *args, durable=durable and made is not kind, **fields)
 
-    return put(LiveSaga, emit=mutant)
+    return put(LiveSaga, emit_locked=mutant)
 
 
 def _log_calls_all_durable_late() -> contextlib.AbstractContextManager[None]:
@@ -165,7 +180,7 @@ def _doubt_is_absence() -> contextlib.AbstractContextManager[None]:
 
 
 def _nothing_travels() -> contextlib.AbstractContextManager[None]:
-    return put(settle, _unsettled_s=lambda _live, _step: 0.0)
+    return put(settle, _unsettled_s=lambda _step: 0.0)
 
 
 def _late_answers_are_dropped() -> contextlib.AbstractContextManager[None]:
@@ -271,16 +286,15 @@ def _refused_is_written() -> contextlib.AbstractContextManager[None]:
     return put(late, _in_chain=mutant)
 
 
-class _Nowhen:
-    """A clock that finds every owner dead since the beginning."""
+def _death_counts_for_nothing() -> contextlib.AbstractContextManager[None]:
+    claimed = fold._HANDLERS[r.Claimed]  # noqa: SLF001
 
-    @staticmethod
-    def time_ns() -> int:
-        return 0
+    def mutant(view: Any, record: Any, values: Any) -> None:
+        claimed(view, record, values)
+        for one in view.steps.values():
+            one.lost_at = 0
 
-    @staticmethod
-    def monotonic() -> float:
-        return clock().monotonic()
+    return put_item(fold._HANDLERS, r.Claimed, mutant)  # noqa: SLF001
 
 
 def _walks_to_the_end() -> contextlib.AbstractContextManager[None]:
@@ -316,6 +330,65 @@ def _calls_are_over() -> contextlib.AbstractContextManager[None]:
             yield from compensate.compensate(live_saga, one, budget)
 
     return put(rollback, resolve=mutant)
+
+
+def _questions_are_dropped() -> contextlib.AbstractContextManager[None]:
+    ask = vars(gate)["_ask_policies"]
+
+    def mutant(*args: Any) -> Generator[Any, Any, Any]:
+        asked = yield from ask(*args)
+        asked.questions = []
+        return asked
+
+    return put(gate, _ask_policies=mutant)
+
+
+def _failures_allow() -> contextlib.AbstractContextManager[None]:
+    decide = vars(gate)["decide"]
+
+    def mutant(policy: Any, *args: Any) -> Generator[Any, Any, Any]:
+        decision = yield from decide(policy, *args)
+        failed = isinstance(decision, Refuse) and decision.reason.startswith("the policy failed")
+        return Allow() if failed else decision
+
+    return put(gate, decide=mutant)
+
+
+@contextlib.contextmanager
+def _resources_are_shared() -> Iterator[None]:
+    with put(rules, _held=lambda *_: None), put(resources, _holder=lambda *_: None):
+        yield
+
+
+def _each_claim_begins_the_wait() -> contextlib.AbstractContextManager[None]:
+    claimed = fold._HANDLERS[r.Claimed]  # noqa: SLF001
+
+    def mutant(view: Any, record: Any, values: Any) -> None:
+        claimed(view, record, values)
+        for one in view.steps.values():
+            one.lost_at = record.at
+
+    return put_item(fold._HANDLERS, r.Claimed, mutant)  # noqa: SLF001
+
+
+def _late_is_only_written() -> contextlib.AbstractContextManager[None]:
+    def mutant(again: Any, _step: Any) -> Generator[Any, Any, None]:
+        yield from ()
+        ending.release(again, "simulated")
+
+    return put(late, _settle_late=mutant)
+
+
+def _any_success_resolves() -> contextlib.AbstractContextManager[None]:
+    def mutant(later: Any, failed: Any) -> bool:
+        return later.tool == failed.tool and later.state is _T.STANDING
+
+    return put(plan, _resolves=mutant)
+
+
+def _nothing_stands(live_saga: Any) -> Generator[Any, Any, None]:
+    yield from ()
+    live_saga.view.on_divergence = "keep"
 
 
 _BACK: Final = "keyed:ok:ok,keyed:ok:ok,keyed:fail:ok/commit/plain"
@@ -360,7 +433,7 @@ TWINS: Final = (
     Twin(
         "INV-15",
         "a death does not begin the wait for a request anew",
-        lambda: put(recover, clock=_Nowhen),
+        _death_counts_for_nothing,
         "travel:travel:ok/raise/plain",
     ),
     Twin(
@@ -411,6 +484,92 @@ TWINS: Final = (
     Twin("INV-23", "the reader asks a probe", _reader_asks, "keyed:ok:ok/commit/plain"),
     Twin("INV-24", "a saga is sealed with work left", _sealed_too_soon, "keyed:doubt+:ok/commit/plain"),
     Twin("INV-25", "a rollback may not end", _no_end, _BACK),
+    Twin(
+        "INV-30",
+        "a rollback that nobody asked for is not told",
+        lambda: put(ending, _tell=lambda *_, **__: None),
+        "keyed:ok:ok,keyed:doubt+:ok/commit/catch",
+    ),
+    Twin(
+        "INV-31",
+        "the log does not add up what a budget has spent",
+        lambda: put(rules, _exceeded=lambda *_: None),
+        "keyed:ok:ok,keyed:ok:ok,keyed:ok:ok/commit/short",
+    ),
+    Twin("INV-32", "a question of a policy is dropped", _questions_are_dropped, "keyed:ok:ok/commit/asked"),
+    Twin("INV-33", "a resource is shared", _resources_are_shared, "schedule:resource-in-two"),
+    Twin(
+        "INV-34",
+        "recovery goes on with what is quarantined",
+        lambda: put(recover, quarantined=lambda *_: None),
+        "keyed:ok:ok,keyed:ok:ok/raise/frozen",
+    ),
+    Twin(
+        "INV-35",
+        "a human's word changes nothing",
+        lambda: put_item(fold._HANDLERS, r.Settled, lambda *_: None),  # noqa: SLF001
+        "final:ok:ok/raise/plain",
+    ),
+    Twin(
+        "INV-12",
+        "a recovery that is interrupted keeps its saga",
+        lambda: put(recover, release=lambda *_: None),
+        "schedule:recovery-interrupted",
+    ),
+    Twin(
+        "INV-12",
+        "each claim begins the wait for a request anew",
+        _each_claim_begins_the_wait,
+        "keyed:ok:ok,far:travel:ok/commit/plain",
+    ),
+    Twin(
+        "INV-27",
+        "recovery rolls back what waits for its resume",
+        lambda: put(recover, _overdue=lambda *_: True),
+        "keyed:ok:ok,keyed:ok:ok/commit/resume",
+    ),
+    Twin(
+        "INV-28",
+        "a resumed program may leave out what stands",
+        lambda: put(opening, _finish_scopes=_nothing_stands),
+        "keyed:ok:ok,keyed:ok:ok/commit/resume+less",
+    ),
+    Twin(
+        "INV-04",
+        "a rollback leaves out the scopes in its scope",
+        lambda: put(SagaView, is_within=lambda _self, inner, outer: inner == outer),
+        "keyed:ok:ok,keyed:ok:ok,keyed:ok:ok,keyed:fail:ok/commit/deep",
+    ),
+    Twin(
+        "INV-16",
+        "what landed after the end is written and left",
+        _late_is_only_written,
+        "keyed:ok:ok,keyed:late+:ok/commit/plain/late=99",
+    ),
+    Twin(
+        "INV-15",
+        "the last attempt that failed speaks for those before it",
+        lambda: put(fold, _state_said=lambda _step, said: said),
+        "keyed:ok:ok,keytool:again-:ok/commit/retry",
+    ),
+    Twin(
+        "INV-26",
+        "a success before a failure resolves it",
+        _any_success_resolves,
+        "keyed:ok:ok,keyed:okfail:ok/commit/adapter",
+    ),
+    Twin(
+        "INV-06",
+        "what a look did not confirm is repeated whatever it is",
+        lambda: put(compensate, _may_run_again=lambda _recipe: True),
+        "look:ok:hidden/raise/plain",
+    ),
+    Twin(
+        "INV-19",
+        "a policy that fails allows",
+        _failures_allow,
+        "keyed:ok:ok,keyed:ok:ok/commit/broken",
+    ),
 )
 
 

@@ -81,8 +81,19 @@ def verify_rollback_invariants_sync(
     max_steps: int = STEPS_MAX, *, say: Callable[[str], object] | None = print
 ) -> Verified:
     """Do the same in a blocking call. See `verify_rollback_invariants`."""
+    verified = run(max_steps)
+    return _judged(verified, say)
+
+
+def run(max_steps: int = STEPS_MAX) -> Verified:
+    """Return what it did, whatever the verdict.
+
+    Raises:
+        InvariantViolation: the simulator itself failed.
+        UsageError: `max_steps` is out of range.
+    """
     done = subprocess.run(_command(max_steps), capture_output=True, check=False)  # noqa: S603 - our own module.
-    return _told(done.stdout, done.stderr, say)
+    return _read(done.stdout, done.stderr)
 
 
 def _command(max_steps: int) -> list[str]:
@@ -92,11 +103,18 @@ def _command(max_steps: int) -> list[str]:
 
 
 def _told(out: bytes, errors: bytes, say: Callable[[str], object] | None) -> Verified:
+    return _judged(_read(out, errors), say)
+
+
+def _read(out: bytes, errors: bytes) -> Verified:
     try:
         numbers: dict[str, Any] = json.loads(out)
     except ValueError:
         raise InvariantViolation(f"the simulator itself failed: {errors.decode(errors='replace')[-2000:]}") from None
-    verified = Verified(**numbers)
+    return Verified(**numbers)
+
+
+def _judged(verified: Verified, say: Callable[[str], object] | None) -> Verified:
     if say is not None:
         say(verified.text)
     if not verified.holds:

@@ -13,6 +13,10 @@ TRAVEL_S: Final = 4.0
 """How long a request travels that lands although its caller got no answer."""
 
 
+class Refused(Exception):
+    """The remote says no: nothing happened."""
+
+
 @dataclass(slots=True)
 class World:
     """A remote that answers honestly and knows repeated keys.

@@ -38,9 +38,10 @@ def hold(url, name):
 def leave(url, count):
     """Leave so many sagas of two steps open, and wait to be killed."""
     kit, put = make_kit(url)
+    scopes = []
     for number in range(int(count)):
-        scope = kit.transaction(f"left-{number}")
-        saga = scope.__enter__()
+        scopes.append(kit.transaction(f"left-{number}", independent=True))
+        saga = scopes[-1].__enter__()
         for step in (1, 2):
             put(item=f"{saga.id}-{step}")
     say("left")

@@ -52,6 +52,7 @@ _DEMO: Final = "packages/agent-saga-core/tests/demo/test_promises.py"
 _MATRIX: Final = "packages/agent-saga-core/tests/crash/test_matrix.py"
 _RACES: Final = "packages/agent-saga-core/tests/crash/test_races.py"
 _RETRIES: Final = "packages/agent-saga-core/tests/engine/test_retries.py"
+_GATE: Final = "packages/agent-saga-core/tests/gate_engine"
 _DOCTORED: Final = "packages/agent-saga-core/tests/store/test_doctored.py"
 
 CLAIMS: Final = (
@@ -98,6 +99,52 @@ CLAIMS: Final = (
         id="PROMISE-8",
         text="A retry of a call in doubt is no new call: that one is settled first, or runs again under the same key",
         tests=(f"{_RETRIES}::test_a_retry_of_what_did_not_land_runs_under_the_same_key",),
+    ),
+    Claim(
+        id="GATE-1",
+        text="An approval is good for one exact call, and is used once, in the transaction of its intent",
+        tests=(
+            f"{_GATE}/test_approvals.py::test_changed_arguments_are_another_call",
+            f"{_GATE}/test_attacks.py::test_two_threads_and_one_word",
+        ),
+    ),
+    Claim(
+        id="GATE-2",
+        text="A suspended saga goes on in another process after the word, and runs what was approved once",
+        tests=(
+            f"{_GATE}/test_gate_processes.py::test_a_suspended_saga_goes_on_in_another_process",
+            f"{_GATE}/test_gate_processes.py::test_killed_between_the_word_and_the_effect",
+        ),
+        survives=True,
+    ),
+    Claim(
+        id="GATE-3",
+        text="What is reserved of a budget never exceeds its limit, whoever reserves; spend in doubt stays reserved",
+        tests=(
+            f"{_GATE}/test_attacks.py::test_64_reservations_from_eight_processes",
+            f"{_GATE}/test_budgets.py::test_spend_in_doubt_stays_reserved_until_it_is_settled",
+        ),
+    ),
+    Claim(
+        id="GATE-4",
+        text="A halt stops calls before their effects, and no compensation; a switch that cannot be read counts as one",
+        tests=(
+            f"{_GATE}/test_halts.py::test_a_halt_stops_no_compensation",
+            f"{_GATE}/test_halts.py::test_unreadable_means_halted",
+        ),
+    ),
+    Claim(
+        id="GATE-5",
+        text="A quarantined saga is not compensated any further, and recovery leaves it alone until the lift",
+        tests=(f"{_GATE}/test_freeze.py::test_a_quarantine_stops_a_running_rollback",),
+    ),
+    Claim(
+        id="GATE-6",
+        text="A resource is held by one saga of the log, until that is sealed; sagas that wait for one another end",
+        tests=(
+            f"{_GATE}/test_gate_processes.py::test_an_account_is_held_until_its_saga_is_sealed",
+            f"{_GATE}/test_resources.py::test_opposite_orders_do_not_deadlock",
+        ),
     ),
 )
 

@@ -35,7 +35,8 @@ def _covers(fact: Fact, view: SagaView) -> bool:
     """Tell whether a stop is about a saga that has not ended, or about the calls of a tool in it."""
     if view.ended:
         return False
-    return fact.name.startswith("tool:") or matches(fact.name, saga_id=view.id, tags=tuple(view.tags))
+    tags = {*view.tags, *(tag for scope in view.scopes.values() for tag in scope.tags)}
+    return fact.name.startswith("tool:") or matches(fact.name, saga_id=view.id, tags=tuple(tags))
 
 
 def _stop(fact: Fact) -> dict[str, Any]:

@@ -72,7 +72,11 @@ class Link:
         self._poll = select.poll()
         self._poll.register(self._pg.socket, select.POLLIN)
         self.open = True
-        self._set_up()
+        try:
+            self._set_up()
+        except BaseException:
+            self.close()
+            raise
 
     def _set_up(self) -> None:
         milliseconds = max(int(self._answer_s * 1000), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -57,10 +57,9 @@ def parse(url: str) -> Target:
         raise _unreadable("its parts cannot be told from one another") from None
     own = {name: value for name, value in given if name in {"schema", "lease_ttl_s", "wait_s"}}
     rest = [(name, value) for name, value in given if name not in own]
-    # Libpq does not take `+` for a space, and neither do we.
-    theirs = urlunsplit(parts._replace(query=urlencode(rest, quote_via=quote), fragment=""))
     try:
-        conninfo = {name: str(value) for name, value in conninfo_to_dict(theirs).items() if value is not None}
+        theirs = conninfo_to_dict(_put_together(parts.netloc, parts.path, rest))
+        conninfo = {name: str(value) for name, value in theirs.items() if value is not None}
     except psycopg.Error:
         raise _unreadable("libpq does not understand it") from None
     schema = own.get("schema", SCHEMA)
@@ -71,11 +70,17 @@ def parse(url: str) -> Target:
     shown = [(name, value) for name, value in given if name not in _SECRET | {"user"}]
     return Target(
         conninfo=conninfo,
-        location=urlunsplit(("postgresql", user + host, parts.path, urlencode(shown, quote_via=quote, safe="/,:"), "")),
+        location=_put_together(user + host, parts.path, shown),
         schema=schema,
         lease_ttl_s=_seconds(own, "lease_ttl_s", LEASE_TTL_S),
         wait_s=_seconds(own, "wait_s", WAIT_S),
     )
+
+
+def _put_together(place: str, path: str, query: list[tuple[str, str]]) -> str:
+    """Return a URL. `urlunsplit` loses the slashes of one without a host, and libpq takes no `+` for a space."""
+    asked = urlencode(query, quote_via=quote, safe="/,:")
+    return f"postgresql://{place}{path}" + (f"?{asked}" if asked else "")
 
 
 def without_secrets(text: str, target: Target) -> str:

@@ -66,6 +66,7 @@ class PostgresWriter:
         except (Gone, Refused) as error:
             raise LogFailed(f"the log {location} cannot be opened for writing: {error}") from error
         if found is None:
+            link.close()
             raise LogFailed(f"there is no log at {location}")
         return cls(server, link, found, renew=renew)
 
@@ -316,10 +317,14 @@ class PostgresWriter:
 
 def _opened(server: Server, *, create: bool) -> tuple[Link, Found | None]:
     link, target = server.connect(), server.target
-    found = look(link.run, target.schema, target.location)
-    if create and (found is None or found.behind):
-        migrate(link, target.schema)
+    try:
         found = look(link.run, target.schema, target.location)
+        if create and (found is None or found.behind):
+            migrate(link, target.schema)
+            found = look(link.run, target.schema, target.location)
+    except BaseException:
+        link.close()
+        raise
     return link, found
 
 

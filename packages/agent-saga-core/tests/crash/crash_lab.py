@@ -152,8 +152,12 @@ class Running:
         return self
 
     def kill(self):
-        os.kill(self.pid, signal.SIGKILL)
+        self.strike()
         assert self.wait() is None
+
+    def strike(self):
+        """Send SIGKILL, whether it still runs or has ended: it is not waited for here, so its id stays its own."""
+        os.kill(self.pid, signal.SIGKILL)
 
     def wait(self):
         """Wait until it has ended; return its result, or None when it was killed."""

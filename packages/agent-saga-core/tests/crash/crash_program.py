@@ -237,20 +237,32 @@ async def _run_async(scope, book, things, job):
 
 
 def crowd(job):
-    """Run several sagas at the same time, in one loop; every second one fails."""
+    """Run several sagas: in one loop, one after the other, or in threads; every second one fails."""
     kit = open_kit(job)
-    book = make_tool(kit, job["kind"], is_async=True)
+    mode = job.get("mode", "async")
+    book = make_tool(kit, job["kind"], is_async=mode == "async")
+
+    def things(number):
+        return [f"{job['trip']}{number}-{thing}" for thing in THINGS]
 
     async def one(number):
-        things = [f"{job['trip']}{number}-{thing}" for thing in THINGS]
         with contextlib.suppress(Planned):
             scope = kit.transaction(f"trip {number}")
-            await _run_async(scope, book, things, {"mode": "async", "fails": number % 2 == 1})
+            await _run_async(scope, book, things(number), {"mode": "async", "fails": number % 2 == 1})
 
     async def everybody():
         await asyncio.gather(*(one(number) for number in range(job["sagas"])))
 
-    asyncio.run(everybody())
+    def one_sync(number):
+        with contextlib.suppress(Planned):
+            scope = kit.transaction(f"trip {number}")
+            _run_sync(kit, scope, book, things(number), {"mode": "sync", "fails": number % 2 == 1})
+
+    if mode == "async":
+        asyncio.run(everybody())
+    else:
+        with ThreadPoolExecutor(job["sagas"] if mode == "threads" else 1) as pool:
+            list(pool.map(one_sync, range(job["sagas"])))
     kit.close()
     return {"ended": "normally"}
 

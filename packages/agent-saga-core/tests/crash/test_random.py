@@ -4,10 +4,7 @@ import random
 
 import pytest
 from crash_lab import check_truth, recover_for_good
-
-ROUNDS = pytest.mark.parametrize(
-    "rounds", [6, pytest.param(60, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])]
-)
+from crash_storm import Storm
 
 
 @pytest.fixture
@@ -17,22 +14,24 @@ def dice():
     return random.Random(seed)
 
 
-@ROUNDS
-def test_four_processes_killed_at_random(lab, dice, rounds):
-    """X-1: four processes with six sagas each on one file, killed by a timer; recoverers are killed, too."""
-    for _ in range(rounds):
-        room = lab.room()
-        deaths = [dice.uniform(0.002, 0.08) for _ in range(4)]
-        crowds = [
-            room.start("crowd", kind="keyed", trip=f"{number}-", sagas=6, dies_after_s=death)
-            for number, death in enumerate(deaths)
-        ]
-        recoverers = [room.start("recover", dies_after_s=dice.uniform(0.01, 0.08)) for _ in range(2)]
-        for running in crowds + recoverers:
-            running.wait()
-        recover_for_good(room)
-        check_truth(room, clean=True)
-        room.discard()
+@pytest.mark.slow
+@pytest.mark.serial
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rounds", [40, pytest.param(500, marks=[pytest.mark.exhaustive, pytest.mark.timeout(7200)])])
+def test_processes_killed_at_random_instants(lab, rounds):
+    """X-1: SIGKILL for workers (async, sync, threads) and recoverers on one file: the log and the world agree.
+
+    `scripts/kill` does thousands.
+    """
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    storm = Storm(lab, seed)
+    for number in range(rounds):
+        print("round", number)
+        storm.round(number)
+    print(storm.told())
+    assert storm.counts["killed"] > 2 * rounds
+    assert storm.counts["sagas that another process finished"] > rounds
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "threads"])

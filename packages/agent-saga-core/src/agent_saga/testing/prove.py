@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import tempfile
 from dataclasses import replace
@@ -18,13 +19,20 @@ from agent_saga.runtime.recover import sweep
 from agent_saga.runtime.rehearsal import rehearsal, use_rehearsal
 from agent_saga.store.port import Query
 from agent_saga.store.reader import load
-from agent_saga.testing.proving.faults import CALL_FAULTS, COMPENSATION_FAULTS, INJECTED, Fault
+from agent_saga.testing.proving.faults import (
+    CALL_FAULTS,
+    COMPENSATION_FAULTS,
+    INJECTED,
+    Fault,
+    InjectedInterrupt,
+    quiet_threads,
+)
 from agent_saga.testing.proving.judge import Execution, comparable, judge
 from agent_saga.testing.proving.proof import Broken, Finding, RollbackProof
 from agent_saga.testing.proving.watch import UNKNOWN, Ask, Watch, differ
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 
     from agent_saga.model.report import RollbackReport
     from agent_saga.runtime.writer import Writer
@@ -123,16 +131,24 @@ class _Run(Op):
     def block(self) -> BaseException | None:
         """See Op.block."""
         try:
-            self.scenario()
+            with quiet_threads():
+                result = self.scenario()
         except BaseException as error:  # noqa: BLE001 - looked at by `_told`, which raises what is not the scenario's.
             return self._told(error)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise UsageError(
+                "the scenario returned something to be awaited, and nothing of it ran: pass the async function itself"
+            )
         return None
 
     async def wait(self) -> BaseException | None:
         """See Op.wait."""
         task = self.watch.task = asyncio.ensure_future(self.scenario())
         try:
-            await asyncio.wait([task])
+            with quiet_threads():
+                await asyncio.wait([task])
         except asyncio.CancelledError:  # The test itself is cancelled.
             task.cancel()
             await asyncio.wait([task])
@@ -166,7 +182,7 @@ class _Prover:
         self.broken: list[Broken] = []
         self.findings: dict[tuple[str, str, str], Finding] = {}
         self.start: Any = UNKNOWN
-        self.not_compared = 0
+        self.not_compared = self.out_of_reach = 0
         self.stopped = False
 
     def prove(self) -> Generator[Op, Any, RollbackProof]:
@@ -180,13 +196,13 @@ class _Prover:
         return RollbackProof(
             executions=len(self.broken),
             broken=tuple(self.broken),
-            findings=tuple(self.findings.values()),
+            findings=tuple(self._telling()),
             bound=self._bound(),
         )
 
     def _all(self, folder: Path) -> Generator[Op, Any, None]:
         unbroken = yield from self._execute(folder, ())
-        self._check_sight(unbroken)
+        self._check_sight(unbroken, self.broken[0].raised)
         calls = [event.place for event in unbroken.events if event.place.of == "call" and event.step is not None]
         yield from self._in_compensations(folder, (), unbroken)
         for place in calls:
@@ -231,7 +247,10 @@ class _Prover:
         """Finish what the run left, as `agent-saga recover` would, and look at the world again."""
         for writer in watch.writers():
             for row in [row for row in writer.store.rows(Query(unsealed=True)) if row.row.state != "suspended"]:
-                yield from sweep(writer, saga_id=row.saga_id)
+                try:
+                    yield from sweep(writer, saga_id=row.saga_id)
+                except InjectedInterrupt:  # Each fault strikes once.
+                    yield from sweep(writer, saga_id=row.saga_id)
         if not watch.scopes:
             return
         last = max(watch.scopes, key=lambda scope: scope.ended)
@@ -247,15 +266,23 @@ class _Prover:
         self.broken.append(
             Broken(
                 what=what,
-                reached=set(watch.faults) <= watch.struck,
+                reached=set(watch.faults) <= watch.struck | watch.out_of_reach,
                 sagas=tuple(_ending(scope) for scope in sorted(watch.scopes, key=lambda scope: scope.ended)),
                 raised=None if error is None else type(error).__name__,
             )
         )
+        self.out_of_reach += bool(watch.out_of_reach)
         self.not_compared += sum(not comparable(watch.events, scope) for scope in watch.scopes)
         run = Execution(what=what, events=watch.events, scopes=watch.scopes, reports=reports, handled=self.handled)
         for finding in judge(run):
             self._add(finding)
+
+    def _telling(self) -> Iterator[Finding]:
+        """Yield the findings, without suspicions of whom another finding has found out."""
+        named = {f.subject for f in self.findings.values() if f.kind in {"lying_compensation", "not_idempotent"}}
+        for finding in self.findings.values():
+            if finding.kind != "world_differs" or not any(name in finding.text for name in named):
+                yield finding
 
     def _add(self, finding: Finding) -> None:
         key = (finding.kind, finding.severity, finding.subject)
@@ -278,9 +305,21 @@ class _Prover:
                 f"the first run, and is {world!r} now. Reset all that snapshot() shows, or leave it out of snapshot()"
             )
 
-    def _check_sight(self, unbroken: Watch) -> None:
-        effects = [event for event in unbroken.events if event.place.of == "call" and event.step is not None]
-        if effects and not any(event.changed for event in effects):
+    def _check_sight(self, unbroken: Watch, raised: str | None) -> None:
+        """A proof that looked at nothing proves nothing."""
+        calls = [event for event in unbroken.events if event.place.of == "call" and event.step is not None]
+        effects = [event for event in calls if event.ran]
+        if not effects:
+            text = f"the unbroken run made {len(calls)} calls of tools with an effect, and none returned"
+            failed = [event for event in calls if event.error is not None]
+            text += f"; {failed[0].tool!r} raised {failed[0].error!r}" if failed else ""
+            text += f"; the scenario raised {raised}" if raised else ""
+            text += ". Call wrapped tools inside a saga in the scenario"
+            finding = Finding(
+                kind="nothing_to_prove", severity="violation", subject="scenario", text=text, where=("unbroken",)
+            )
+            self._add(finding)
+        elif not any(event.changed for event in effects):
             text = f"{len(effects)} calls with an effect ran, and it returned equal values before and after each"
             where = ("unbroken",)
             self._add(Finding(kind="blind_snapshot", severity="violation", subject="snapshot", text=text, where=where))
@@ -289,7 +328,8 @@ class _Prover:
         stop = "cancellation" if self.is_async else "Ctrl-C"
         unreached = sum(not one.reached for one in self.broken)
         ways, ways_back = len(CALL_FAULTS), len(COMPENSATION_FAULTS)
-        parts = [
+        parts = ["the unbroken run raised " + self.broken[0].raised] if self.broken[0].raised else []
+        parts += [
             f"each call broken in {ways} ways and each compensation of each rollback in {ways_back}, {stop} included",
             "one fault at a time, and in compensations one more",
             "the process does not die here (the crash runner of pytest-agent-saga kills it)",
@@ -298,6 +338,8 @@ class _Prover:
             parts.append(f"failures of {', '.join(sorted(self.handled))} are taken to be handled by the workflow")
         if self.not_compared:
             parts.append(f"{self.not_compared} scopes ran beside other calls, and their worlds were not compared")
+        if self.out_of_reach:
+            parts.append(f"{self.out_of_reach} calls run in threads of the workflow, which Ctrl-C does not reach")
         if unreached:
             parts.append(f"{unreached} executions did not come to the place to be broken: the scenario varies")
         if self.stopped:

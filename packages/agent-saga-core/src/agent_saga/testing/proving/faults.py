@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 How = Literal[
     "error_before",
@@ -37,6 +39,7 @@ COMPENSATION_FAULTS: Final[tuple[How, ...]] = (
 )
 BEFORE: Final = frozenset({"error_before", "stopped_before", "fails_throughout"})
 """The tool or compensator does not run."""
+STOPS: Final = frozenset({"stopped_before", "stopped_after"})
 _TEXTS: Final[dict[How, str]] = {
     "error_before": "{} raises before it does anything",
     "answer_lost": "{} takes effect and its answer is lost",
@@ -102,6 +105,22 @@ def strike(fault: Fault, stop: Callable[[], None]) -> None:
     if fault.how == "answer_lost":
         raise InjectedTimeout(f"broken by the test: the answer of {fault.at} was lost")
     stop()
+
+
+@contextlib.contextmanager
+def quiet_threads() -> Iterator[None]:
+    """Say nothing of threads of the workflow that end by what the test raised in them."""
+    hook = threading.excepthook
+
+    def told(args: threading.ExceptHookArgs) -> None:
+        if not isinstance(args.exc_value, INJECTED):
+            hook(args)
+
+    threading.excepthook = told
+    try:
+        yield
+    finally:
+        threading.excepthook = hook
 
 
 INJECTED: Final = (InjectedError, InjectedTimeout, InjectedInterrupt, asyncio.CancelledError)

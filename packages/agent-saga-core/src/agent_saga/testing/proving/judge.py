@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent_saga.model.report import BUCKETS
 from agent_saga.testing.proving.proof import Finding
-from agent_saga.testing.proving.watch import UNKNOWN, differ
+from agent_saga.testing.proving.watch import differ, known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def judge(run: Execution) -> Iterator[Finding]:
 
 def comparable(events: list[Event], scope: ScopeSeen) -> bool:
     """Tell whether nothing but this scope changed the world while it was open, as far as tools are wrapped."""
-    if UNKNOWN in (scope.before, scope.after):
+    if not known(scope.before, scope.after):
         return False
     return all(
         _is_within(event, scope) or event.began > scope.ended or (0 < event.ended < scope.began) for event in events
@@ -121,11 +121,15 @@ def _despite_errors(run: Execution) -> Iterator[Finding]:
             continue
         if where not in assumed and where not in retried:
             continue
-        text = (
-            f"{type(event.error).__name__} was taken to mean that nothing happened. Give the tool a probe=, or a "
-            "compensator that is safe_if_absent, or name the exceptions that leave it open in in_doubt_on="
-        )
-        yield _finding(run, "effect_despite_error", event.tool, text, "assumption" if event.broken else "violation")
+        severity = "assumption" if event.broken else "violation"
+        yield _finding(run, "effect_despite_error", event.tool, _taken_for_nothing(event), severity)
+
+
+def _taken_for_nothing(event: Event) -> str:
+    return (
+        f"{type(event.error).__name__} was taken to mean that nothing happened. Give the tool a probe=, or a "
+        "compensator that is safe_if_absent, or name the exceptions that leave it open in in_doubt_on="
+    )
 
 
 # -- commits ------------------------------------------------------------------------------------------------------
@@ -170,11 +174,22 @@ def _to_blame(run: Execution, scope: ScopeSeen) -> Iterator[Finding]:
     if len(list(_alone(events))) == len(events):
         found = [*_twice(run, events), *_liars(run, events), *_between(run, scope, events)]
     yield from found
-    explained = found or list(_despite_errors(run)) or list(_unlisted(run))
+    overlapped = [] if found else list(_broken_beside_others(run, scope))
+    yield from overlapped
+    explained = found or list(_despite_errors(run)) or list(_unlisted(run)) or overlapped
     if not explained:
         compensators = sorted({event.place.name for event in events if event.place.of == "compensation"})
         text = f"one of these is to blame: {', '.join(compensators)}" if compensators else "no compensation ran"
         yield _finding(run, "world_differs", scope.name, text)
+
+
+def _broken_beside_others(run: Execution, scope: ScopeSeen) -> Iterator[Finding]:
+    """Calls that ran beside others and were broken by the test after they had returned: of these it is known why."""
+    assumed, alone = _assumed(run), {id(event) for event in _alone(run.events)}
+    for event in run.events:
+        struck = event.broken and event.ran and event.error is not None and id(event) not in alone
+        if struck and _is_within(event, scope) and (event.saga_id, event.step or 0) in assumed:
+            yield _finding(run, "effect_despite_error", event.tool, _taken_for_nothing(event), "assumption")
 
 
 def _twice(run: Execution, events: list[Event]) -> Iterator[Finding]:
@@ -217,7 +232,7 @@ def _between(run: Execution, scope: ScopeSeen, events: list[Event]) -> Iterator[
     worlds += [(f"{event.place.of} of {event.place}", event.before, event.after) for event in events]
     worlds += [("the end", scope.after, scope.after)]
     for (first, _, left), (second, found, _) in pairwise(worlds):
-        if UNKNOWN not in (left, found) and differ(left, found):
+        if known(left, found) and differ(left, found):
             text = f"something that is no wrapped tool changed it between {first} and {second}: wrap and declare it"
             yield _finding(run, "missed_effect", scope.name, text)
 
@@ -227,6 +242,13 @@ def _between(run: Execution, scope: ScopeSeen, events: list[Event]) -> Iterator[
 
 def _left(run: Execution, report: RollbackReport) -> Iterator[Finding]:
     for step in report.left if report.outcome == "rolled_back" else ():
+        no = _number(step.step_id)
+        tries = [event for event in run.events if event.place.of == "compensation" and event.saga_id == report.saga_id]
+        own = [event for event in tries if event.step == no and event.error is not None and not event.broken]
+        if own and step in report.failed:
+            text = f"of {step.tool!r}: {type(own[-1].error).__name__}: {own[-1].error}"
+            yield _finding(run, "compensation_fails", own[-1].place.name, text, "human")
+            continue
         text = f"{step.reason or step.state}. A probe=, a compensator that is safe_if_absent or takes idempotency_key, \
 or a verify= would settle it"
         yield _finding(run, "needs_human", step.tool, text, "human")

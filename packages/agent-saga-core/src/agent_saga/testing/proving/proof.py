@@ -13,6 +13,8 @@ Kind = Literal[
     "commits_despite_failure",
     "world_differs",
     "blind_snapshot",
+    "nothing_to_prove",
+    "compensation_fails",
     "needs_human",
 ]
 Severity = Literal["violation", "assumption", "human"]
@@ -25,6 +27,8 @@ HEADLINES: Final[dict[Kind, str]] = {
     "commits_despite_failure": "the saga committed although this step failed",
     "world_differs": "the report says clean, and the world differs",
     "blind_snapshot": "snapshot() does not see the world",
+    "nothing_to_prove": "no call with an effect ran, so nothing was proven",
+    "compensation_fails": "the compensation itself raised, and the effect stands",
     "needs_human": "stays in doubt, and a human must settle it",
 }
 _WHERE_MAX: Final = 3

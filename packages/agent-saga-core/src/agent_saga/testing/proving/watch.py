@@ -9,11 +9,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_saga.errors import UsageError
 from agent_saga.model.effects import Effect
 from agent_saga.runtime.ops import Op, on_own_loop
 from agent_saga.runtime.process import drop_writer, writer_for
 from agent_saga.runtime.rehearsal import Rehearsal
-from agent_saga.testing.proving.faults import BEFORE, InjectedInterrupt, Place, strike
+from agent_saga.testing.proving.faults import BEFORE, STOPS, InjectedInterrupt, Place, strike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -69,7 +70,7 @@ class Event:
     @property
     def changed(self) -> bool:
         """Whether the world differs after it."""
-        return UNKNOWN not in (self.before, self.after) and differ(self.before, self.after)
+        return known(self.before, self.after) and differ(self.before, self.after)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,9 +97,24 @@ class ScopeSeen:
         return live.view.scopes[self.saga.scope].name if self.saga.scope else live.view.name
 
 
+def known(*worlds: Any) -> bool:
+    """Tell whether worlds were looked at; what `snapshot` returns is not asked, its `==` may do anything."""
+    return all(world is not UNKNOWN for world in worlds)
+
+
 def differ(first: Any, second: Any) -> bool:
-    """Tell whether two snapshots differ."""
-    return not bool(first == second)
+    """Tell whether two snapshots differ.
+
+    Raises:
+        UsageError: they cannot be compared.
+    """
+    try:
+        return not bool(first == second)
+    except Exception as error:
+        raise UsageError(
+            f"what snapshot() returns cannot be compared with == ({type(error).__name__}: {error}): return plain data, "
+            "such as numbers, texts, lists and dicts"
+        ) from error
 
 
 class Ask(Op):
@@ -154,6 +170,8 @@ class Watch(Rehearsal):
         task: of the scenario, when that is async.
         recovering: the scenario is over, and what it left is being finished.
         struck: the faults that happened.
+        out_of_reach: interrupts that were to strike in a thread of the workflow, which none reaches.
+        thread: the one that runs the scenario.
         failure: what `snapshot` raised.
     """
 
@@ -165,6 +183,8 @@ class Watch(Rehearsal):
     events: list[Event] = field(default_factory=list)
     scopes: list[ScopeSeen] = field(default_factory=list)
     struck: set[Fault] = field(default_factory=set)
+    out_of_reach: set[Fault] = field(default_factory=set)
+    thread: int = field(default_factory=threading.get_ident)
     failure: BaseException | None = None
     _writers: dict[str, tuple[object, Writer]] = field(default_factory=dict)
     _counts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -264,9 +284,16 @@ class Watch(Rehearsal):
 
     def _strike(self, event: Event, faults: list[Fault]) -> Generator[Op, Any, None]:
         for fault in faults:
+            if self._is_out_of_reach(fault):
+                self.out_of_reach.add(fault)
+                continue
             event.broken = True
             self.struck.add(fault)
             yield Strike(fault, self.task)
+
+    def _is_out_of_reach(self, fault: Fault) -> bool:
+        """Ctrl-C interrupts the thread that runs the scenario, and no other one."""
+        return fault.how in STOPS and self.task is None and threading.get_ident() != self.thread
 
     def _faults(self, event: Event) -> list[Fault]:
         found = [fault for fault in self.faults if fault.at == event.place and fault.how != "fails_next"]

@@ -33,13 +33,13 @@ async def ask() -> None:
     async with event.kit.transaction("keynote", key="talk 1") as saga:
         result = await agent.run(task="We need room for 900.")
     last = result.messages[-1]
-    STATE.write_text(json.dumps({"agent": await agent.save_state(), "waits": last.metadata["agent_saga_waits"]}))
+    save({"agent": await agent.save_state(), "waits": last.metadata["agent_saga_waits"]})
     print("agent:", last.to_text())
     print("saga:", saga.report.outcome)
 
 
 async def answer(word: str) -> None:
-    stored = json.loads(STATE.read_text())
+    stored = load()
     agent = make_agent(["Done."])
     await agent.load_state(stored["agent"])
     message = TextMessage(content=word, source="ann", metadata={f"agent_saga_{word}": stored["waits"]})
@@ -47,6 +47,14 @@ async def answer(word: str) -> None:
         result = await agent.run(task=message)
     print("agent:", result.messages[-1].to_text())
     print("saga:", saga.report.outcome)
+
+
+def save(state: dict[str, Any]) -> None:
+    STATE.write_text(json.dumps(state), encoding="utf-8")
+
+
+def load() -> dict[str, Any]:
+    return json.loads(STATE.read_text("utf-8"))
 
 
 def rooms() -> list[str]:

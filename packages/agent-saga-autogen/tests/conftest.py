@@ -1,6 +1,7 @@
 """Fixtures of the AutoGen adapter's tests: a shop in memory, and agents with scripted models."""
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ def kit(tmp_path, shop):
     kit = AgentKit(tmp_path / "agent-saga.db")
     shop.declare(kit)
     yield kit
+    for thread in threading.enumerate():
+        if thread.name == "agent-saga-late":  # It records what the tests have seen in the world.
+            thread.join(10)
     kit.close()
 
 

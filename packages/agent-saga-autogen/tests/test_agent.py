@@ -9,14 +9,13 @@ import pytest
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent, CodeExecutorAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import HandoffMessage, TextMessage
-from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_agentchat.teams import RoundRobinGroupChat
-from autogen_core import CancellationToken
+from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core.code_executor import CodeExecutor
 from autogen_core.model_context import BufferedChatCompletionContext
 from autogen_core.tools import FunctionTool, StaticStreamWorkbench
-from autogen_scripted import WAYS, Scripted, answers, arun, in_saga, run, turns
-from autogen_shop import BACK, aboom, acharge, boom, charge, look, new, refund
+from autogen_scripted import WAYS, Scripted, answers, arun, in_saga, run
+from autogen_shop import BACK, acharge, boom, charge, look, new, refund
 from opentelemetry import trace
 
 from agent_saga import SagaRolledBack
@@ -95,7 +94,7 @@ def test_the_intent_is_durable_before_the_body(kit, maker):
 
 
 def test_repeated_ids_are_new_calls(kit, shop, maker):
-    """A model's id is unique in its turn only: an equal call with the same id in a later turn is made, and is a step."""
+    """A model's id is unique in its turn only: an equal call with the same id in a later turn is another step."""
     model = Scripted([[("charge", {"thing": "a"}, "c1")], [("charge", {"thing": "a"}, "c1")]])
     _, saga = run(kit, maker.agent([charge], model=model))
     assert (len(saga.report.kept), shop.count("charge")) == (2, 2)

@@ -10,10 +10,10 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swar
 from autogen_agentchat.tools import AgentTool
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 from autogen_core.tools import StaticWorkbench
-from autogen_scripted import Scripted, answers, in_saga, stream, turns
+from autogen_scripted import Scripted, answers, in_saga, stream
 from autogen_shop import BACK, AskFirst, acharge, charge, new
 
-from agent_saga import Ask
+from agent_saga import Allow, Ask
 from agent_saga.runtime.operators import decide_approval
 from agent_saga.spi import read_records
 from agent_saga_autogen import protect
@@ -91,7 +91,7 @@ def test_a_person_s_word_in_another_process(kit, shop, maker, kind, approved):
     result, _, state = scope(kit, team(kit, maker, kind, [CHARGE, ACHARGE]))
     done, saga, _ = go_on(kit, team(kit, maker, kind), state, word(result, approved))
     told = answers(done)
-    assert (told[1], "{'id': 'a'}" == told[0]) == ("{'id': 'b'}", approved)
+    assert (told[1], told[0] == "{'id': 'a'}") == ("{'id': 'b'}", approved)
     assert saga.report.outcome == "committed"
     assert shop.events == [("acharge", "b")] + [("charge", "a")] * approved
     assert decisions(kit) == [("approved" if approved else "rejected", "ann")]
@@ -266,8 +266,6 @@ def test_a_reset_forgets_what_waits(kit, shop, maker):
 
 class AskAboutLarge:
     def decide(self, call, saga):
-        from agent_saga import Allow
-
         return Ask("large", suspend=True) if call.kwargs["amount"] > 9 else Allow()
 
 
@@ -284,4 +282,3 @@ def test_arguments_of_every_kind_wait(kit, shop, maker):
     _, saga, _ = go_on(kit, maker.agent([pay]), state, word(result, approved=True), **options)
     (step,) = saga.report.kept
     assert (step.kwargs, shop.standing) == ({"amount": 10}, [f"10:{step.key}"])
-    assert turns

@@ -34,7 +34,7 @@ def program(folder, mode, code=0):
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 def test_paused_in_one_process_and_resumed_in_another(tmp_path, killed):
-    """A run that waits goes on in other processes, and one that is killed after its effect is resumed: each line once."""
+    """A run that waits goes on in other processes, also after one was killed behind its effect: each line once."""
     assert program(tmp_path, "ask") == "suspended {'line': 'a'} StopMessage"
     if killed:
         program(tmp_path, "die", code=-signal.SIGKILL)

@@ -50,9 +50,7 @@ async def listed(items):
     return [item async for item in items]
 
 
-KINDS = pytest.mark.parametrize(
-    "kind", ["round robin", "selector", "swarm", "graph", "nested", "society", "filter"]
-)
+KINDS = pytest.mark.parametrize("kind", ["round robin", "selector", "swarm", "graph", "nested", "society", "filter"])
 
 
 @KINDS
@@ -87,6 +85,7 @@ def test_a_failure_in_a_team_takes_back_all(kit, shop, maker, failing):
 @KINDS
 def test_a_runtime_that_was_started_before(kit, maker, kind):
     """A runtime that runs since before the saga knows nothing of it: the adapter brings it along."""
+
     async def main():
         runtime = SingleThreadedAgentRuntime()
         runtime.start()

@@ -253,7 +253,9 @@ def test_lists_and_functions(kit):
 
 def test_protected_tools_of_an_agent_that_is_not(kit, maker):
     """Tools that are protected in a list are steps in any agent."""
-    _, saga = run(kit, maker.bare(protect([charge, acharge], kit), [("charge", {"thing": "a"}), ("acharge", {"thing": "b"})]))
+    _, saga = run(
+        kit, maker.bare(protect([charge, acharge], kit), [("charge", {"thing": "a"}), ("acharge", {"thing": "b"})])
+    )
     assert sorted(step.tool for step in saga.report.kept) == ["acharge", "charge"]
 
 
@@ -328,7 +330,9 @@ def test_a_stream_that_nobody_reads_on(kit, shop):
 def test_a_tool_that_requires_a_saga(kit, shop):
     """A tool that requires a saga is refused without one, and the model is told."""
     kit.declare("charge", requires_saga=True, **BACK)
-    agent = protect(AssistantAgent("a", model_client=Scripted([[("charge", {"thing": "x"}, "c1")]]), tools=[charge]), kit)
+    agent = protect(
+        AssistantAgent("a", model_client=Scripted([[("charge", {"thing": "x"}, "c1")]]), tools=[charge]), kit
+    )
     text = answers(asyncio.run(agent.run(task="go")))[0]
     assert ("must run inside a saga" in text, shop.events) == (True, [])
 

@@ -118,8 +118,10 @@ class Assists(Runs, AssistantAgent):
         return _stop(self, text, " ".join(filter(None, own.turn.approvals)))
 
     @classmethod
-    async def _execute_tool_call(cls, tool_call: FunctionCall, **rest: Any) -> tuple[FunctionCall, Any]:
-        inner: Any = super()._execute_tool_call  # type: ignore[misc]  # the agent's
+    async def _execute_tool_call(  # type: ignore[override]
+        cls, tool_call: FunctionCall, **rest: Any
+    ) -> tuple[FunctionCall, Any]:
+        inner: Any = super()._execute_tool_call
         agent = _turns.running.get()
         if agent is None or current_saga() is None:
             return await inner(tool_call=tool_call, **rest)  # type: ignore[no-any-return]
@@ -137,8 +139,8 @@ class Assists(Runs, AssistantAgent):
         return tool_call, call.result
 
     @classmethod
-    async def _call_llm(cls, **rest: Any) -> AsyncGenerator[Any, None]:
-        inner: Any = super()._call_llm  # type: ignore[misc]  # the agent's
+    async def _call_llm(cls, **rest: Any) -> AsyncGenerator[Any, None]:  # type: ignore[override]
+        inner: Any = super()._call_llm
         agent = _turns.running.get()
         own = None if agent is None or current_saga() is None else conversation_of(agent)
         if own is not None and own.waiting:
@@ -157,7 +159,7 @@ async def _bearable(inner: Callable[..., Any], call: FunctionCall, rest: dict[st
         if not is_of_the_call(rest["cancellation_token"]):
             raise
         return call, _failed(call, f"{call.name} was cancelled")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it leaves the run, when its turn has ended.
         _turns.note_fatal(error)
         return call, _failed(call, str(error))
 

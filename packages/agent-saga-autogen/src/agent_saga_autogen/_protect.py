@@ -9,18 +9,18 @@ from autogen_agentchat.agents import AssistantAgent, CodeExecutorAgent
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
-from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench, Workbench
+from autogen_core.tools import BaseTool, FunctionTool, Workbench
 
 from agent_saga import spi
 from agent_saga.errors import UsageError
 from agent_saga_autogen._agent import ADOPT, Assists, Runs
 from agent_saga_autogen._team import REACHABLE, Meets
-from agent_saga_autogen._tool import guard_tool
+from agent_saga_autogen._tool import GUARDED, guard_tool
 from agent_saga_autogen._turns import conversation_of
 from agent_saga_autogen._workbench import guard_workbench, mixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from agent_saga import AgentKit
 
@@ -85,6 +85,7 @@ def _adopt(kit: AgentKit | None, *things: Any) -> None:
         if isinstance(one, BaseTool):
             if not isinstance(one, _RUNNERS):
                 guard_tool(one, kit)
+            vars(one)[GUARDED] = True
         elif isinstance(one, Workbench):
             guard_workbench(one, kit, functools.partial(_adopt, kit))
         elif not isinstance(one, Runs | Meets):
@@ -93,7 +94,8 @@ def _adopt(kit: AgentKit | None, *things: Any) -> None:
 
 def _adopt_runner(one: Any, kit: AgentKit | None) -> None:
     mixin = Meets if isinstance(one, BaseGroupChat) else Assists if isinstance(one, AssistantAgent) else Runs
-    one.__class__ = mixed(mixin, type(one))
+    kind: Any = type(one)
+    one.__class__ = mixed(mixin, kind)
     vars(one).update({ADOPT: functools.partial(_adopt, kit), REACHABLE: _reachable})
     if mixin is not Meets:
         conversation_of(one)

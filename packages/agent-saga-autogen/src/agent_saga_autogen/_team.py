@@ -44,7 +44,7 @@ class Meets(BaseGroupChat):
             carry(others, None)
 
     def _create_group_chat_manager_factory(self, *args: Any, **options: Any) -> Callable[[], Any]:
-        make: Callable[[], Any] = super()._create_group_chat_manager_factory(*args, **options)  # type: ignore[misc]
+        make: Callable[[], Any] = super()._create_group_chat_manager_factory(*args, **options)  # type: ignore[safe-super]
 
         def make_pausing() -> Any:
             manager = make()

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from agent_saga import AgentKit
 
-_GUARDED: Final = "_agent_saga_guarded"
+GUARDED: Final = "_agent_saga_guarded"
+"""On a tool that was looked at: it is guarded, or runs an agent that is."""
 _call_id: ContextVar[str | None] = ContextVar("agent_saga_autogen_call_id", default=None)
 
 
@@ -39,14 +40,14 @@ def guard_tool(tool: BaseTool[Any, Any], kit: AgentKit | None) -> None:
     Raises:
         DeclarationError: its declaration names parameters that it does not have, or that cannot be hidden.
     """
-    if _GUARDED in vars(tool):
+    if GUARDED in vars(tool):
         return
     key_param = spi.adopt_parameters(tool.name, tool.args_type().model_fields, kit)
     if key_param is not None:
         _hide(tool, key_param)
     kind: Any = type(tool)
     guard = _Guard(tool, Step(name=tool.name, kit=kit), key_param)
-    changed: dict[str, Any] = {_GUARDED: True}
+    changed: dict[str, Any] = {GUARDED: True}
     is_sync = isinstance(tool, FunctionTool) and not asyncio.iscoroutinefunction(tool._func)  # noqa: SLF001
     changed["run"] = guard.run_function if is_sync else guard.stepping(tool.run)
     inner = tool.run_json if kind.run_json is BaseTool.run_json else guard.stepping_json(tool.run_json)
@@ -62,8 +63,10 @@ def _hide(tool: BaseTool[Any, Any], key_param: str) -> None:
     theirs = tool.args_type()
     field = theirs.model_fields[key_param]
     default = None if field.is_required() else field.get_default(call_default_factory=True)
-    hint: Any = SkipJsonSchema[field.annotation | None]  # type: ignore[name-defined]
-    made = create_model(theirs.__name__, __base__=theirs, __module__=theirs.__module__, **{key_param: (hint, default)})
+    skip: Any = SkipJsonSchema
+    hint: Any = field.annotation
+    known: dict[str, Any] = {key_param: (skip[hint | None], default)}
+    made = create_model(theirs.__name__, __base__=theirs, __module__=theirs.__module__, **known)
     tool._args_type = made  # noqa: SLF001 - what the schema is made of; the tests see to it.
     if key_param in tool.schema.get("parameters", {}).get("properties", {}):
         raise DeclarationError(

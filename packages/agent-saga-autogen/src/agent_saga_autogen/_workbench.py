@@ -12,6 +12,7 @@ from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench, TextResul
 
 from agent_saga import SagaError, current_saga, spi
 from agent_saga_autogen._step import Step, is_of_the_call
+from agent_saga_autogen._tool import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -62,6 +63,10 @@ def _cancelled(name: str, token: CancellationToken | None) -> ToolResult:
 class Tools(StaticWorkbench):
     """A workbench of tools: the tools are the steps."""
 
+    def _look_again(self) -> None:
+        if not all(GUARDED in vars(tool) for tool in self._tools):
+            vars(self)[_ADOPT](self)
+
     async def call_tool(
         self,
         name: str,
@@ -69,7 +74,7 @@ class Tools(StaticWorkbench):
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
-        vars(self)[_ADOPT](self)
+        self._look_again()
         inner: Any = super()
         try:
             return await inner.call_tool(name, arguments, cancellation_token, call_id)  # type: ignore[no-any-return]
@@ -77,7 +82,7 @@ class Tools(StaticWorkbench):
             return _cancelled(name, cancellation_token)
 
     async def list_tools(self) -> Any:
-        vars(self)[_ADOPT](self)
+        self._look_again()
         inner: Any = super()
         return await inner.list_tools()
 
@@ -92,7 +97,7 @@ class StreamTools(Tools, StaticStreamWorkbench):
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> AsyncGenerator[Any, None]:
-        vars(self)[_ADOPT](self)
+        self._look_again()
         inner: Any = super()
         try:
             async with aclosing(inner.call_tool_stream(name, arguments, cancellation_token, call_id)) as stream:

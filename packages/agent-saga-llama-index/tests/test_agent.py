@@ -60,7 +60,7 @@ def test_a_code_act_agent(kit, shop):
 
     async def execute(code: str) -> str:
         """Run some code."""
-        exec(code, functions)  # noqa: S102
+        exec(code, functions)
         return "ok"
 
     said = ["<execute>charge('a')\ntry:\n    boom('b')\nexcept ValueError:\n    pass</execute>", "done"]

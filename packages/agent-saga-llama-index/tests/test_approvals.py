@@ -150,6 +150,19 @@ def test_a_word_on_the_log(kit, shop, maker):
     assert (saga.report.outcome, shop.events, decisions(kit)) == ("committed", [], [("rejected", "bob")])
 
 
+def test_a_word_on_the_log_and_a_late_answer(kit, shop, maker):
+    """A call that need not wait any more when its context is restored gives its result once, whatever is answered."""
+    (question,), stored, _ = ask(kit, maker.agent([charge], ("charge", A)), policies=[AskFirst()])
+    decide_approval(kit.writer(), question.get("approval"), "approved", by="bob")
+    agent = maker.agent([charge])
+    for _ in range(2):
+        agent.llm.say([])
+        told, saga = go_on(kit, agent, stored, {"response": "yes"}, policies=[AskFirst()])
+        assert (told["c1"].raw_output, len(agent.llm._given)) == ({"id": "a"}, 1)
+        assert [message.role.value for message in agent.llm._given[0]].count("tool") == 1
+        assert (saga.report.outcome, shop.events) == ("committed", [("charge", "a")])
+
+
 def test_two_words(kit, shop, maker):
     """A question that needs two words is asked again after the first; the same person's second word is none."""
     people = iter(["ann", "ann", "bob"])
@@ -173,7 +186,10 @@ def test_several_questions_in_one_scope(kit, shop, maker, order):
 
     def answer(event):
         waiting.append(event)
-        words = [{"response": "yes" if one.get("tool") == "charge" else "no", "approval": one.get("approval")} for one in waiting]
+        words = [
+            {"response": "yes" if one.get("tool") == "charge" else "no", "approval": one.get("approval")}
+            for one in waiting
+        ]
         return words[::order] if len(waiting) == 2 else []
 
     told, asked, saga = in_one_scope(kit, maker.agent([charge, acharge], BOTH), answer, policies=[AskFirst()])

@@ -98,7 +98,9 @@ class Driven:
 class Driver:
     adapter = "llama-index"
     capabilities = frozenset(C) - {C.RAISES}
-    gaps: ClassVar = {C.RAISES: "agents tell the model of every exception; in workflows of one's own they leave the run"}
+    gaps: ClassVar = {
+        C.RAISES: "agents tell the model of every exception; in workflows of one's own they leave the run"
+    }
 
     def __init__(self):
         self.begun, self.paused = {}, {}

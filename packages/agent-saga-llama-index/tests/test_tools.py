@@ -262,9 +262,7 @@ def test_the_key_is_hidden_and_given(kit, shop, maker):
 
     kit.declare("noted", **BACK)
     kit.declare("raw", effect="compensable", compensate=refund.bind(thing="result.id"))
-    agent = maker.agent(
-        [tool(_noted), Raw(properties="key")], [("noted", {"thing": "a"}), ("raw", {"thing": "b"})]
-    )
+    agent = maker.agent([tool(_noted), Raw(properties="key")], [("noted", {"thing": "a"}), ("raw", {"thing": "b"})])
     shown = [one.metadata.to_openai_tool()["function"] for one in agent.tools]
     assert "idempotency_key" not in str(shown)
     assert shown[0]["description"] == "noted(thing: str) -> dict\nNote a thing."
@@ -317,7 +315,9 @@ def test_one_argument_is_not_tried_twice(kit, shop, way, kind):
     async def main():
         with pytest.raises(SagaRolledBack):
             async with kit.transaction("buy"):
-                output = call_tool(ours, {"thing": "a"}) if way == "call_tool" else await acall_tool(ours, {"thing": "a"})
+                output = (
+                    call_tool(ours, {"thing": "a"}) if way == "call_tool" else await acall_tool(ours, {"thing": "a"})
+                )
                 assert (output.is_error, type(output.exception)) == (True, ValueError)
                 raise_if_probed(kind)
 
@@ -354,7 +354,13 @@ def test_other_tools(kit, shop, how):
 
     async def main():
         async with kit.transaction("buy") as saga:
-            output = await ours.acall(thing="a") if how == "acall" else ours("a") if how == "by place" else ours.call(thing="a")
+            output = (
+                await ours.acall(thing="a")
+                if how == "acall"
+                else ours("a")
+                if how == "by place"
+                else ours.call(thing="a")
+            )
             saga.roll_back("no")
         return output, saga
 

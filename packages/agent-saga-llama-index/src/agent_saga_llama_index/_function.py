@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from agent_saga import AgentKit
 
-_IN_EXECUTOR: Final = sync_to_async(print).__code__  # type: ignore[attr-defined]
+_IN_EXECUTOR: Final = sync_to_async(print).__code__
 _PLAIN: Final = (bool, bytes, dict, float, int, list, str, tuple, type(None))
 _BY_PLACE: Final = {inspect.Parameter.POSITIONAL_OR_KEYWORD}
 _BY_NAME: Final = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
@@ -41,7 +41,7 @@ def guarded_function(tool: FunctionTool, kit: AgentKit | None) -> FunctionTool:
     parameters = [p for p in inspect.signature(real).parameters.values() if p.name != tool.ctx_param_name]
     step = Step(name=name, kit=kit)
     step.key_param = spi.adopt_parameters(name, [p.name for p in parameters], kit)
-    made = copy.copy(tool)
+    made: Any = copy.copy(tool)  # Its attributes are private, and nothing public makes a tool with others.
     if real is tool.async_fn:
         made._real_fn = guard = _aguard(real, step, tool)
         made._fn = async_to_sync(guard)
@@ -53,7 +53,7 @@ def guarded_function(tool: FunctionTool, kit: AgentKit | None) -> FunctionTool:
         made._async_fn = asking(own, name)
     if step.key_param is not None:
         made._metadata = without_key(made, tool, step.key_param)
-    return made
+    return made  # type: ignore[no-any-return]
 
 
 class _Plan:

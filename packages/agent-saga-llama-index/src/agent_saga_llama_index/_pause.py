@@ -90,24 +90,24 @@ async def _hear(wait: SagaSuspended, name: str, kwargs: dict[str, Any], heard: s
         "timeout": None,
     }
     # Not another waiter: one that is left would wake the call a second time, beside itself.
-    once_more = WaitingForEvent(AddWaiter(event_type=HumanResponseEvent, **waiter))
+    once_more: WaitingForEvent[HumanResponseEvent] = WaitingForEvent(AddWaiter(event_type=HumanResponseEvent, **waiter))
     if approval in heard:  # Another word is needed.
         context.write_event_to_stream(question)
         raise once_more
     heard.add(approval)
     answer = await context.wait_for_event(HumanResponseEvent, **waiter)
     meant = answer.get("approval")
-    if meant is None and not _is_only(asked[approval]):
+    if meant is None and not _is_only(compared=asked.get(approval)):
         asked[approval] = None
         context.write_event_to_stream(question)
         raise once_more
     if meant not in {None, approval}:  # A context that was restored wakes all that wait.
         raise once_more
-    del asked[approval]
+    asked.pop(approval, None)
     _decide(approval, answer)
 
 
-def _is_only(compared: bool | None) -> bool:
+def _is_only(*, compared: bool | None) -> bool:
     """Tell whether a plain answer came where one call waited; a restored context did not compare, and has them all."""
     return _spot.waiting(_WAITER) == 1 if compared is None else compared
 
@@ -119,6 +119,20 @@ def _decide(approval: str, answer: HumanResponseEvent) -> None:
         spi.decide_approval(approval, approved=approved, by=answer.get("by", NAME), note="" if approved else word)
     except UsageError:
         return  # Somebody was faster, or it takes a signature: asked again, the gate says what is true.
+
+
+def hear_at_once(handler: WorkflowHandler) -> None:
+    """Record addressed answers when they are sent: a context that was just restored keeps only the last of several."""
+    send = handler.ctx.send_event
+
+    def send_event(message: Any, step: str | None = None) -> None:
+        saga, approval = current_saga(), isinstance(message, HumanResponseEvent) and message.get("approval")
+        if saga is not None and approval:
+            _asked.get(saga, {}).get(handler.run_id, {}).pop(approval, None)
+            _decide(approval, message)
+        send(message, step)
+
+    vars(handler.ctx)["send_event"] = send_event
 
 
 def until_over(handler: WorkflowHandler) -> None:

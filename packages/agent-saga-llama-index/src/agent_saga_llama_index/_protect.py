@@ -89,7 +89,7 @@ def _reachable(workflow: Any) -> Iterator[Any]:
 def _adopt(workflow: Any, kit: AgentKit | None) -> None:
     """Protect one workflow, in place. What it holds may be undeclared: that is refused when it is called."""
     if type(workflow) not in _classes:
-        workflow.__class__ = _class_of(type(workflow))
+        workflow.__class__ = _class_of(type(workflow))  # type: ignore[arg-type]  # mypy: a type[Any] is not hashable
     vars(workflow)[_KIT] = kit if kit is not None else vars(workflow).get(_KIT)
     _adopt_tools(workflow)
 
@@ -126,10 +126,10 @@ def _class_of(kind: type[Any]) -> type[Any]:
     about = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     changed = {"run": _run(kind)}
     if issubclass(kind, BaseWorkflowAgent | AgentWorkflow):
-        changed |= {"get_tools": _get_tools(kind), "_init_context": _init_context(kind)}
+        changed |= {"get_tools": _get_tools(kind), "_init_context": _init_context(kind), "call_tool": _call_tool(kind)}
     if issubclass(kind, BaseWorkflowAgent):
         changed["handle_tool_call_results"] = _handle_tool_call_results(kind)
-    made = type(kind)(kind.__name__, (kind,), {**about, **changed})
+    made: type[Any] = cast("Any", type(kind))(kind.__name__, (kind,), {**about, **changed})
     made._step_functions = kind._step_functions  # Steps that are functions of their own.
     _classes.add(made)
     return made
@@ -147,6 +147,7 @@ def _run(kind: type[Any]) -> Any:
         resumed = context is not None and context.is_running
         with instrument_tags({**active_instrument_tags.get(), "saga_id": saga.id}):
             handler = kind.run(self, *args, **kwargs)
+        _pause.hear_at_once(handler)
         if resumed:
             _pause.until_over(handler)
         return handler
@@ -164,6 +165,17 @@ def _get_tools(kind: type[Any]) -> Any:
         return [guarded(tool, kit) for tool in await kind.get_tools(self, *args, **kwargs)]
 
     return get_tools
+
+
+def _call_tool(kind: type[Any]) -> Any:
+    @functools.wraps(kind.call_tool)  # Which makes it the step that the framework's is.
+    async def call_tool(self: Any, ctx: Context, ev: Any) -> Any:
+        if _spot.is_answered(ev.tool_id):
+            return None
+        result = await kind.call_tool(self, ctx, ev)
+        return None if _spot.is_answered(ev.tool_id, note=True) else result
+
+    return call_tool
 
 
 def _init_context(kind: type[Any]) -> Any:

@@ -24,6 +24,10 @@ _runs: Final[weakref.WeakKeyDictionary[Saga, dict[str | None, str | None]]] = we
 """For the runs that a saga knows: as which they were begun."""
 
 
+_answered: Final[weakref.WeakKeyDictionary[Saga, set[tuple[Any, ...]]]] = weakref.WeakKeyDictionary()
+"""The pieces of work of a saga's runs that have given the result of their call."""
+
+
 class Spot(NamedTuple):
     """Where a call is made.
 
@@ -66,6 +70,23 @@ def waiting(prefix: str) -> int:
     worker = StepWorkerStateContextVar.get(None)
     waiters = [] if worker is None else worker.state.collected_waiters
     return sum(waiter.waiter_id.startswith(prefix) for waiter in waiters)
+
+
+def is_answered(call_id: str, *, note: bool = False) -> bool:
+    """Tell whether this piece of work has given its call's result; if not, note that it does now.
+
+    The framework begins work that waits once when a context is restored, and once when the event is there, side by side
+    if that is soon: where the call need not wait any more, its result would go to the model twice.
+    """
+    saga, worker = current_saga(), StepWorkerStateContextVar.get(None)
+    item = None if worker is None else getattr(worker.state, "work_item_id", None)
+    if saga is None or worker is None or item is None:
+        return False
+    answered, key = _answered.setdefault(saga, set()), (run_id(), item, call_id, worker.retry.retry_number)
+    if note and key not in answered:
+        answered.add(key)
+        return False
+    return key in answered
 
 
 def step_context() -> Context | None:

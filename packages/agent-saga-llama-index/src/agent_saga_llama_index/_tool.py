@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core.agent.workflow.multi_agent_workflow import handoff
 from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput
@@ -45,6 +45,7 @@ def guarded(tool: BaseTool, kit: AgentKit | None) -> BaseTool:
     original, known = vars(tool).get(_GUARDED, (tool, None))
     if not acts(tool) or (original is not tool and kit in {None, known}):
         return tool
+    made: Any
     if isinstance(original, BaseToolAsyncAdapter):
         made = copy.copy(original)
         made.base_tool = guarded(original.base_tool, kit)
@@ -54,7 +55,7 @@ def guarded(tool: BaseTool, kit: AgentKit | None) -> BaseTool:
     else:
         made = _guarded_other(original, kit)
     vars(made)[_GUARDED] = (original, kit)
-    return made
+    return made  # type: ignore[no-any-return]
 
 
 # -- tools that are no function's -------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ def _guarded_other(tool: BaseTool, kit: AgentKit | None) -> BaseTool:
 def _class_of(kind: type[Any], key_param: str | None) -> type[Any]:
     """Return the class of guarded tools of a kind."""
     about = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    made = type(kind)(kind.__name__, (kind,), about)
+    made: type[Any] = cast("Any", type(kind))(kind.__name__, (kind,), about)
     # Set afterwards: the framework makes spans of the methods that a class is made with, and these have theirs.
     if issubclass(kind, AsyncBaseTool):
         made.call, made.acall = _guard(kind.call), _aguard(kind.acall)

@@ -27,8 +27,8 @@ class Scripted(ChatCompletionClientBase):
 
     SUPPORTS_FUNCTION_CALLING: ClassVar[bool] = True
     turns: list[Any]
-    offered: list[Any] = []
-    heard: list[Any] = []
+    offered: list[Any]
+    heard: list[Any]
 
     def get_prompt_execution_settings_class(self):
         return PromptExecutionSettings

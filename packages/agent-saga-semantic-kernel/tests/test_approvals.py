@@ -61,9 +61,7 @@ def decisions(kit):
 @WAYS
 def test_a_question_ends_the_loop(kit, shop, run):
     """A call that needs a word ends the loop before its effect, and suspends the saga; calls beside it run."""
-    kernel = kernel_of(
-        charge, acharge, calls=[[("shop-charge", A), ("shop-acharge", B)], "is not asked for"], kit=kit
-    )
+    kernel = kernel_of(charge, acharge, calls=[[("shop-charge", A), ("shop-acharge", B)], "is not asked for"], kit=kit)
     history, report = ask(kit, kernel, run)
     assert (report.outcome, shop.events) == ("suspended", [("acharge", "b")])
     assert len(kernel.services["scripted"].turns) == 1
@@ -74,7 +72,7 @@ def test_a_question_ends_the_loop(kit, shop, run):
 
 @WAYS
 def test_an_approved_call_runs_once(kit, shop, run):
-    """A person's word, given with the stored history, lets the call run once; the history has its result in its place."""
+    """A person's word, given with the stored history, lets the call run once; its result takes its place there."""
     calls = [[("shop-charge", A), ("shop-acharge", B)]]
     history, _ = ask(kit, kernel_of(charge, acharge, calls=calls, kit=kit), run)
     kernel = kernel_of(charge, acharge, calls=["bought"], kit=kit)

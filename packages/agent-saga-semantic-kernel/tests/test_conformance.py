@@ -70,7 +70,9 @@ class Driven:
 
     def _seen(self, history, thread):
         self.driver.states[thread] = history.serialize()
-        seen = [Seen(call_id, str(text), any(one in str(text) for one in _ERRORS)) for call_id, text in results(history)]
+        seen = [
+            Seen(call_id, str(text), any(one in str(text) for one in _ERRORS)) for call_id, text in results(history)
+        ]
         return Run(tuple(seen), paused="was not made yet" in str(results(history)))
 
 
@@ -80,7 +82,7 @@ class Driver:
     gaps: ClassVar = {
         C.SYNC: "the framework runs in an event loop only",
         C.THREADED: "sync functions run on the event loop itself, so nothing can stop one; see test_functions.py",
-        C.RAISES: "its loop tells every exception of a function to the model; kernel.invoke raises, see test_functions.py",
+        C.RAISES: "its loop tells the model of every exception; kernel.invoke raises, see test_functions.py",
         C.CONTROL_FLOW: "no exception of a function steers the framework",
     }
 

@@ -83,7 +83,7 @@ def test_a_function_that_is_in_no_plugin(kit, shop):
 
 
 def test_all_undeclared_functions_at_once(kit):
-    """`protect` names all functions that are not declared, in a block to paste; those of two plugins by their full names."""
+    """`protect` names all functions that are not declared, to be pasted; those of two plugins by their full names."""
 
     @kernel_function
     def one(x: int) -> int:
@@ -103,7 +103,7 @@ def test_all_undeclared_functions_at_once(kit):
 
 
 def test_a_function_that_comes_later_undeclared(kit, shop):
-    """A function that is added later and is not declared is refused when it is called, with the line that declares it."""
+    """A function that is added later, undeclared, is refused when it is called, with the line that declares it."""
     kernel = kernel_of(charge, kit=kit)
 
     @kernel_function

@@ -74,7 +74,7 @@ def test_8020_a_filter_that_terminates(kit, shop):
 
 
 def test_4896_filters_are_not_told_of_failures(kit, shop):
-    """#4896: a filter that looks at the result only sees nothing; the step has failed, with the function's exception."""
+    """#4896: a filter that looks at the result sees nothing; the step has failed, with the function's exception."""
     shop.raises["boom"] = ValueError("no stock")
     kernel = kernel_of(boom, calls=[("shop-boom", A)], kit=kit)
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from kernel_scripted import answers, chat, history_of, kernel_of, results, say, stored, stream
-from kernel_shop import BACK, NoBigOnes, acharge, boom, charge, new, probed
+from kernel_shop import BACK, NoBigOnes, acharge, boom, charge, new
 from semantic_kernel.filters import FilterTypes
 from semantic_kernel.functions import kernel_function
 
@@ -194,7 +194,7 @@ def test_a_filter_that_fails(kit, shop):
 
 
 def test_a_result_that_cannot_be_copied(kit, shop):
-    """The framework fails on a result that it cannot copy, after the effect: the saga rolls it back, and its siblings."""
+    """The framework fails on a result that it cannot copy, after the effect: all calls are rolled back."""
 
     @kernel_function
     async def lock(thing: str) -> object:

@@ -5,6 +5,7 @@ import json
 import threading
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import httpx
 import pytest
@@ -47,7 +48,7 @@ class Bank(BaseHTTPRequestHandler):
     """`status` decides how it answers; `keys` are those that it was given."""
 
     status = 200
-    keys: list = []
+    keys: ClassVar = []
 
     def do_POST(self):
         thing = httpx.URL(self.path).params["thing"]

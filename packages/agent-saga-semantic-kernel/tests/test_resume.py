@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # The framework takes seconds to import.
 
 
 def program(folder, mode, code=0):
@@ -17,7 +17,7 @@ def program(folder, mode, code=0):
         [sys.executable, HERE / "kernel_resume_program.py", folder, mode],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
         env=os.environ,
     )

@@ -25,7 +25,7 @@ _seen: Final[weakref.WeakKeyDictionary[Saga, weakref.WeakValueDictionary[int, An
 
 
 def begins(history: ChatHistory | None) -> None:
-    """Put the saga's id on the span, and claim, the first time that it meets a history, the steps with results in it."""
+    """Put the saga's id on the span, and claim the steps whose results a history brings along, once for each."""
     saga = current_saga()
     if saga is None or history is None:
         return

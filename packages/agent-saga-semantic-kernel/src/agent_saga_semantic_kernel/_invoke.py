@@ -92,7 +92,8 @@ class Invocation:
                 raise UsageError(f"{self.name!r} is a {type(self.function).__name__}: it cannot be streamed in a saga")
             return context.result
 
-        given = {one.name: context.arguments[one.name] for one in self.function.parameters if one.name in context.arguments}
+        names = [str(one.name) for one in self.function.parameters]
+        given = {name: context.arguments[name] for name in names if name in context.arguments}
         result = await self._guard(given, body)
         if not isinstance(result, FunctionResult):
             context.result = FunctionResult(function=self.function.metadata, value=result)

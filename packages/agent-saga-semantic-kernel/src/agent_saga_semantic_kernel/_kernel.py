@@ -81,7 +81,7 @@ def _class_of(kind: Any) -> Any:
 
     def get_list_of_function_metadata(self: Any, *args: Any, **kwargs: Any) -> Any:
         make_all_ready(self)
-        return super(changed, self).get_list_of_function_metadata(*args, **kwargs)  # type: ignore[misc]
+        return super(changed, self).get_list_of_function_metadata(*args, **kwargs)
 
     methods = [construct_call_stack, clone, get_function]
     methods += [get_full_list_of_function_metadata, get_list_of_function_metadata]

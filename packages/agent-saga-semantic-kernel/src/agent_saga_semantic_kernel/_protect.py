@@ -89,7 +89,7 @@ def _reachable(thing: Any) -> tuple[list[Kernel], list[Agent]]:
         elif isinstance(one, AgentGroupChat):
             left += one.agents
         elif _is_orchestration(one):
-            left += one._members
+            left += one._members  # noqa: SLF001 - nothing public tells.
         else:
             raise UsageError(
                 "protect() takes a kernel, an agent, a group chat or an orchestration of Semantic Kernel, not "
@@ -119,14 +119,10 @@ def _watch_histories(agent: Any) -> None:
 
 def _watch_members(thing: Any, kit: AgentKit | None) -> None:
     """Protect agents that are added to a group chat later, and attach the actors of an orchestration to its saga."""
-    if isinstance(thing, AgentGroupChat):
-        method, replacement = thing.add_agent, _adding
-    elif _is_orchestration(thing):
-        method, replacement = thing.invoke, _attaching  # type: ignore[attr-defined]
-    else:
-        return
-    if not hasattr(method, _OURS):
-        _replace(thing, replacement(method, kit), method)
+    if isinstance(thing, AgentGroupChat) and not hasattr(thing.add_agent, _OURS):
+        _replace(thing, _adding(thing.add_agent, kit), thing.add_agent)
+    if _is_orchestration(thing) and not hasattr(thing.invoke, _OURS):
+        _replace(thing, _attaching(thing.invoke), thing.invoke)
 
 
 def _adding(inner: Any, kit: AgentKit | None) -> Any:
@@ -138,7 +134,7 @@ def _adding(inner: Any, kit: AgentKit | None) -> Any:
     return add_agent
 
 
-def _attaching(inner: Any, _kit: AgentKit | None) -> Any:
+def _attaching(inner: Any) -> Any:
     @functools.wraps(inner)
     async def invoke(task: Any, runtime: Any) -> Any:
         saga = current_saga()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
+import itertools
+import os
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 
 WAITS: Final = "agent_saga_approval"
 """The metadata of a result in a chat history that is none yet: the approval that its call waits for."""
+_numbers: Final = itertools.count(1)
+
+
+class _Process:
+    """What tells this process from all others, also from those that it is forked from."""
+
+    def __init__(self) -> None:
+        self.renew()
+        os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self.id = os.urandom(12).hex()
+
+
+_process: Final = _Process()
+
+
+def _new_scope() -> str:
+    return f"{_process.id}:{next(_numbers)}"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -36,7 +56,7 @@ class Unit:
     """
 
     call_id: str | None = None
-    scope: str = field(default_factory=lambda: uuid.uuid4().hex)
+    scope: str = field(default_factory=_new_scope)
     function: KernelFunction | None = None
     begun: int = 0
     waits: SagaSuspended | None = None
@@ -66,7 +86,8 @@ def noting(invoke: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitabl
 
     async def call(context: AutoFunctionInvocationContext) -> None:
         _histories.begins(context.chat_history)
-        unit.call_id, unit.function, unit.waits = context.function_call_content.id, context.function, None
+        made = context.function_call_content
+        unit.call_id, unit.function, unit.waits = made.id if made is not None else None, context.function, None
         outer = current.get()
         token, resumed = current.set(unit), resumed_scope.set(None)
         try:

@@ -6,10 +6,17 @@ from decimal import Decimal
 import pytest
 from gate_world import Says, note, refund, world
 
-from agent_saga import Ask, GateRefused, Refuse
+from agent_saga import Ask, GateRefused, Refuse, compensator, spi
 from agent_saga.gates import Bounds, Budget, Quorum, UIConfirmationArtifact, all_of
 from agent_saga.model import records as r
+from agent_saga.runtime import operators
 from agent_saga.store.reader import checked_records
+
+
+@compensator("gate.backup_of", idempotent=True, lives_in="/var/backups", valid_for_s=60)
+def from_backup(box):
+    note(f"from backup {box}")
+
 
 PAYS = {"customer": "kwargs.customer", "amount": "kwargs.amount"}
 
@@ -117,6 +124,26 @@ def test_a_card_shows_no_redacted_argument(make):
     (card,) = shown
     assert (card["complete"], SECRET in json.dumps(card), world()) == (False, False, ["card ann 1"])
     assert [row["value"] for row in card["arguments"] if row["path"] == "card"] == ["<hidden>"]
+
+
+def test_the_card_of_a_recorded_request(make):
+    """K-9: a UI of another process shows all that the log holds, and what would take the effect back."""
+    kit = make(Quorum(tool="*", needed=2, signed=True))
+    kit.wrap(lambda box: None, name="keep", effect="compensable", compensate=from_backup.bind(box="kwargs.box.id"))
+    with kit.transaction("t") as saga:
+        with pytest.raises(GateRefused):
+            spi.guard("keep", {"box": {"id": [1, {"x": "y\u202e"}]}}, lambda kwargs: None, adapter="test")
+        (known,) = operators.pending(kit.writer())
+        card = UIConfirmationArtifact.of_request(known).to_dict()
+    rows = {row["path"]: row["value"] for row in card["arguments"]}
+    assert rows == {"box.id.0": "1", "box.id.1.x": "y\\u202e"}
+    assert (card["digest"], card["approval"], card["saga"]) == (known.request.digest, known.id, saga.id)
+    assert (card["quorum"], card["signed"], card["complete"]) == (2, True, True)
+    back = card["compensation"]
+    assert (back["exists"], back["name"], back["lives_in"]) == (True, "gate.backup_of", "/var/backups")
+    assert back["until"] is not None
+    assert card["options"][0]["command"] == f"agent-saga approvals approve {known.id} --by NAME"
+    json.dumps(card)
 
 
 def test_a_redacted_argument_that_is_changed_meanwhile_is_not_run(make):

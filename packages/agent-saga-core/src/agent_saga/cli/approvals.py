@@ -74,13 +74,15 @@ def show(session: Session, approval: str) -> int:
 
     The digest that words are bound to is checked against the call that is shown.
     """
+    from agent_saga.gates import UIConfirmationArtifact
     from agent_saga.runtime.operators import as_json, check_digest
 
     with session.reading() as store:
         known = _find(store, approval)
         check_digest(known)
     if session.out.as_json:
-        session.out.document("approval/1", {"log": session.place, **as_json(known), "exit": FINE})
+        card = UIConfirmationArtifact.of_request(known).to_dict()
+        session.out.document("approval/1", {"log": session.place, **as_json(known), "card": card, "exit": FINE})
         return FINE
     for line in _told(session, known):
         session.out.line(line)

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agent_saga.model.call import ProposedCall
 from agent_saga.model.effects import Effect
-from agent_saga.model.values import Marker, encode
+from agent_saga.model.values import Marker, decode, encode
 from agent_saga.runtime.clock import clock
 
 if TYPE_CHECKING:
-    from agent_saga.model.call import ProposedCall
+    from agent_saga.machine.gate import ApprovalView
 
 CARD_VERSION: Final = 1
 TEXT_LENGTH_MAX: Final = 10_000
@@ -165,6 +166,34 @@ class UIConfirmationArtifact:
             expires_at=None if expires_at_ns is None else _iso(expires_at_ns),
         )
 
+    @classmethod
+    def of_request(cls, known: ApprovalView) -> UIConfirmationArtifact:
+        """Return the card of a recorded request, for whoever asks people outside of the agent's process.
+
+        Args:
+            known: from `operators.pending(writer)`, say. What the log does not hold of its arguments is not shown.
+        """
+        request = known.request
+        call = ProposedCall(
+            tool=request.tool,
+            kwargs={name: decode(text) for name, text in known.kwargs.items()},
+            effect=Effect(request.effect),
+            version=request.version,
+            compensator=request.compensator,
+            valid_for_s=request.valid_for_s,
+            lives_in=request.lives_in,
+        )
+        return cls.of(
+            call,
+            request.reason,
+            saga_id=request.saga,
+            approval=known.id,
+            digest=request.digest,
+            expires_at_ns=request.expires_at,
+            quorum=request.quorum,
+            signed=request.signed,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-serialisable data."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]
@@ -256,6 +285,8 @@ class _Rows:
         children = _children(value) if depth < DEPTH_MAX else None
         if len(self.found) >= ROWS_MAX:
             self.complete = False
+        elif isinstance(value, Marker):
+            self._row(path, visible(repr(value)), value.type_name, whole=False)
         elif children:
             for name, child in children:
                 self._add(f"{path}.{name}", child, depth + 1)

@@ -90,6 +90,7 @@ class ApprovalRequested(Record, tag="approval_requested", kw_only=True):
         digest: hex SHA-256 of the effective call; an approval is good for nothing else.
         quorum: how many distinct principals must approve.
         signed: each word must be signed by a registered key.
+        compensator, valid_for_s, lives_in: what would take the effect back, for how long, and where it lives.
     """
 
     approval: str
@@ -102,6 +103,9 @@ class ApprovalRequested(Record, tag="approval_requested", kw_only=True):
     expires_at: int
     quorum: int = 1
     signed: bool = False
+    compensator: str | None = None
+    valid_for_s: float | None = None
+    lives_in: str | None = None
 
 
 class ApprovalDecided(Record, tag="approval_decided", kw_only=True):

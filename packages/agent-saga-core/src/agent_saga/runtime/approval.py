@@ -12,10 +12,10 @@ from agent_saga.model import records as r
 from agent_saga.model.requirements import Undecided
 from agent_saga.model.values import canonical_text, encode
 from agent_saga.runtime.clock import clock
-from agent_saga.runtime.ops import Invoke, Sleep
+from agent_saga.runtime.ops import Invoke, Join, Sleep
 from agent_saga.runtime.refusal import recordable, refusal, refuse
 from agent_saga.runtime.signatures import valid_principals
-from agent_saga.store.port import Refused
+from agent_saga.store.port import Announces, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.1
 """How often a waiting call looks whether somebody has decided."""
+ANNOUNCED_POLL_S: Final = 1.0
+"""The same where the log announces what is said: an announcement may be lost with its connection."""
 APPROVER: Final = "approver"
 """The principal that a function passed as `AgentKit(approver=...)` stands for."""
 
@@ -183,6 +185,9 @@ def _request(
             "expires_at": clock().time_ns() + int(question.expires_s * 1e9),
             "quorum": question.quorum,
             "signed": question.signed,
+            "compensator": proposed.compensator,
+            "valid_for_s": None if proposed.valid_for_s is None else float(proposed.valid_for_s),
+            "lives_in": None if proposed.lives_in is None else recordable(proposed.lives_in),
         }
         blank = r.ApprovalRequested(v=r.FORMAT, saga=live.view.id, n=0, pos=0, at=0, digest="", **fields)
         values = {f"kwargs.{name}": text for name, text in texts.items()} | {"nonce": encode(nonce).text}
@@ -262,12 +267,24 @@ def _wait(saga: Saga, known: ApprovalView, proposed: ProposedCall, question: Ask
                 f"approval. Approve it with `{how}` and repeat the call while the saga is open, or give the kit an "
                 "approver (AgentKit(approver=...))"
             )
-        yield Sleep(POLL_S)
+        yield from _next_word(live, known)
         live.check_accepts(saga.scope, proposed.tool)
         live.refresh()
     live.paused.pop(known.id, None)
     if known.state != "approved":
         yield from refuse(saga, request.tool, request.policy, f"{request.reason}: {_why(known)}", decision=known.state)
+
+
+def _next_word(live: LiveSaga, known: ApprovalView) -> Generator[Op, Any, None]:
+    """Wait until there may be a word on a request."""
+    store = live.writer.store
+    news = store.news(live.view.id) if isinstance(store, Announces) else None
+    if news is None:
+        yield Sleep(POLL_S)
+        return
+    live.refresh()  # What was said before we listened is not announced.
+    if known.state == "pending":
+        yield Join(news, ANNOUNCED_POLL_S)
 
 
 def _why(known: ApprovalView) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import returns_tools as desk
 from llama_index.core.agent.workflow import FunctionAgent
@@ -30,20 +31,27 @@ async def ask() -> None:
         async for event in handler.stream_events():
             if isinstance(event, InputRequiredEvent):
                 print("waits for:", event.get("tool"), event.get("kwargs"))
-                stored = {"context": handler.ctx.to_dict(), "approval": event.get("approval")}
-                STORED.write_text(json.dumps(stored), encoding="utf-8")
+                save({"context": handler.ctx.to_dict(), "approval": event.get("approval")})
                 await handler.cancel_run()  # And the saga is suspended with it.
                 break
     print("saga:", saga.report.outcome)
 
 
 async def answer(word: str) -> None:
-    agent, stored = make_agent(CALLS[1:]), json.loads(STORED.read_text("utf-8"))
+    agent, stored = make_agent(CALLS[1:]), load()
     async with desk.kit.transaction("refund", key="ticket T-7") as saga:  # The same key: the same saga.
         handler = agent.run(ctx=Context.from_dict(agent, stored["context"]))
         handler.ctx.send_event(HumanResponseEvent(response=word, approval=stored["approval"], by="ann"))
         print("agent:", await handler)
     print("saga:", saga.report.outcome)
+
+
+def save(stored: dict[str, Any]) -> None:
+    STORED.write_text(json.dumps(stored), encoding="utf-8")
+
+
+def load() -> dict[str, Any]:
+    return json.loads(STORED.read_text("utf-8"))
 
 
 def balance() -> int:

@@ -11,6 +11,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
 from llama_scripted import STREAMED, Scripted, arun, results, run, turns
 from llama_shop import BACK, NoBigOnes, aboom, acharge, boom, charge, look, tool
+from pydantic import Field
 
 from agent_saga import SagaRolledBack
 from agent_saga.errors import NoSaga, UndeclaredTool
@@ -269,7 +270,7 @@ def test_two_runs_with_equal_ids(kit, shop, maker):
 
 
 class Tags(SimpleSpanHandler):
-    seen: list = []
+    seen: list = Field(default_factory=list)
 
     def new_span(self, id_, bound_args, instance=None, parent_span_id=None, tags=None, **kwargs):
         self.seen.append((id_.rpartition("-")[0], (tags or {}).get("saga_id")))

@@ -448,8 +448,7 @@ def test_predict_and_call_swallows_errors(kit, shop, way):
     async def main(**options):
         async with kit.transaction("buy", **options):
             response = getattr(Scripted(said), way)(tools, user_msg="go", allow_parallel_tool_calls=True)
-            response = await response if way.startswith("a") else response
-        return response
+            return await response if way.startswith("a") else response
 
     with pytest.raises(SagaRolledBack, match="boom"):
         asyncio.run(main())

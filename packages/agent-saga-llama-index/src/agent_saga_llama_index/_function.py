@@ -41,19 +41,19 @@ def guarded_function(tool: FunctionTool, kit: AgentKit | None) -> FunctionTool:
     parameters = [p for p in inspect.signature(real).parameters.values() if p.name != tool.ctx_param_name]
     step = Step(name=name, kit=kit)
     step.key_param = spi.adopt_parameters(name, [p.name for p in parameters], kit)
-    made: Any = copy.copy(tool)  # Its attributes are private, and nothing public makes a tool with others.
+    made = copy.copy(tool)
     if real is tool.async_fn:
-        made._real_fn = guard = _aguard(real, step, tool)
-        made._fn = async_to_sync(guard)
-        made._async_fn = asking(guard, name)
+        guard = _aguard(real, step, tool)
+        functions = async_to_sync(guard), guard
     else:
-        made._real_fn = made._fn = _guard(real, step, tool)
+        guard = _guard(real, step, tool)
         in_executor = getattr(tool.async_fn, "__code__", None) is _IN_EXECUTOR
-        own = sync_to_async(made._fn) if in_executor else _aguard(tool.async_fn, step, tool)
-        made._async_fn = asking(own, name)
+        functions = guard, sync_to_async(guard) if in_executor else _aguard(tool.async_fn, step, tool)
+    # Nothing public makes a tool with other functions.
+    vars(made).update(_real_fn=guard, _fn=functions[0], _async_fn=asking(functions[1], name))
     if step.key_param is not None:
-        made._metadata = without_key(made, tool, step.key_param)
-    return made  # type: ignore[no-any-return]
+        vars(made)["_metadata"] = without_key(made, tool, step.key_param)
+    return made
 
 
 class _Plan:

@@ -31,7 +31,7 @@ INFO: Final = AdapterInfo(
         "a run that waits in a workflow's own step does not suspend the saga: raise SagaSuspended in the scope",
         "an agent that is run by a tool, and has a question, waits until its events are passed on",
         "a tool's callback that makes an error of a result comes after the step, which has succeeded",
-        "calls in a workflow's own steps have no id: stored in flight and resumed in the same saga, they are made again",
+        "calls in a workflow's own steps have no id: stored in flight and resumed in the same saga, they repeat",
         "tools in a workflow's resources, or deeper than a list or dict in its attributes, are not found",
         "CodeActAgent: functions of the code must be those of protected tools; other processes are outside",
         "a memory keeps what a rolled back saga did: tell the model before you go on with it",

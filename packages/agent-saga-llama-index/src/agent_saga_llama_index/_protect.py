@@ -130,7 +130,8 @@ def _class_of(kind: type[Any]) -> type[Any]:
     if issubclass(kind, BaseWorkflowAgent):
         changed["handle_tool_call_results"] = _handle_tool_call_results(kind)
     made: type[Any] = cast("Any", type(kind))(kind.__name__, (kind,), {**about, **changed})
-    made._step_functions = kind._step_functions  # Steps that are functions of their own.
+    # The steps that were added to the class as functions.
+    made._step_functions = kind._step_functions  # noqa: SLF001
     _classes.add(made)
     return made
 
@@ -179,9 +180,9 @@ def _call_tool(kind: type[Any]) -> Any:
 
 
 def _init_context(kind: type[Any]) -> Any:
-    @functools.wraps(kind._init_context)
+    @functools.wraps(kind._init_context)  # noqa: SLF001
     async def _init_context(self: Any, ctx: Context, ev: Any) -> None:
-        await kind._init_context(self, ctx, ev)
+        await kind._init_context(self, ctx, ev)  # noqa: SLF001
         await _spot.run_begins(ctx)
 
     return _init_context

@@ -152,7 +152,7 @@ class SqliteWriter:
         ((last, leaf),) = self._select("SELECT (SELECT max(pos) FROM records), (SELECT max(leaf) FROM sagas)")
         self._last_pos, self._next_leaf = last or 0, (leaf or 0) + 1
 
-    def _select(self, sql: str, bindings: tuple[str, ...] = ()) -> list[Any]:
+    def _select(self, sql: str, bindings: tuple[str | int, ...] = ()) -> list[Any]:
         return self._run(sql, bindings).fetchall()
 
     def saga(self, saga_id: str) -> Current | None:
@@ -183,7 +183,7 @@ class SqliteWriter:
 
     def fact(self, kind: str, name: str, saga_id: str, no: int) -> Fact | None:
         """See rules.Facts.fact."""
-        found = self._run(SELECT_FACT, (kind, name, saga_id, no)).fetchall()
+        found = self._select(SELECT_FACT, (kind, name, saga_id, no))
         return Fact(*found[0]) if found else None
 
     def _change_facts(self, change: FactsChange | None) -> None:

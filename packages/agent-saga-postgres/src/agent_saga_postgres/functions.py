@@ -88,6 +88,7 @@ BEGIN
     END LOOP;
     IF about IS NOT NULL THEN
       UPDATE sagas SET amendments = amendments + jsonb_array_length(item->'drafts') WHERE saga = about;
+      PERFORM pg_notify(channel, about);
       IF item ? 'amended' THEN
         leaf_no := other.leaf;
         IF leaf_no IS NULL AND (item#>>'{amended,row,11}')::boolean THEN
@@ -136,7 +137,6 @@ BEGIN
   END LOOP;
   IF last_pos > first_pos THEN
     UPDATE ends SET pos = last_pos, leaf = last_leaf;
-    PERFORM pg_notify(channel, last_pos::text);
   END IF;
   RETURN jsonb_build_object('answers', to_jsonb(answers), 'pos', last_pos, 'wrote', last_pos > first_pos);
 END $body$"""

@@ -182,17 +182,17 @@ class Link:
         self.close()
         return Gone(why)
 
-    def notified(self) -> bool:
-        """Tell whether the server has notified us since the last call; reads what has arrived, and does not wait.
+    def notified(self) -> set[str]:
+        """Return what the server has notified us of since the last call; reads what has arrived, and does not wait.
 
         Raises:
             Gone: the connection was lost.
         """
         try:
             self._pg.consume_input()
-            heard = False
-            while self._pg.notifies() is not None:
-                heard = True
+            heard = set[str]()
+            while (notice := self._pg.notifies()) is not None:
+                heard.add(notice.extra.decode())
         except psycopg.Error as error:
             raise self._lost(_told(error, self._target)) from None
         if self._pg.status != pq.ConnStatus.OK:

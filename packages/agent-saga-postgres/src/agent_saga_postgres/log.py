@@ -190,10 +190,10 @@ class PostgresLog:
         except (Gone, Refused) as error:
             raise LogFailed(f"cannot tell whether owner {owner!r} of the log {self.location} lives: {error}") from error
 
-    def news(self) -> concurrent.futures.Future[None] | None:
-        """See LogStore.news."""
+    def news(self, about: str) -> concurrent.futures.Future[None] | None:
+        """See Announces.news."""
         with self._write_lock:
-            return None if self._look() is None else self._open_keeper().news()
+            return None if self._look() is None else self._open_keeper().news(stored(about))
 
     # -- reading --------------------------------------------------------------------------------------------------
 

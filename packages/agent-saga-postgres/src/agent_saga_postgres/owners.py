@@ -31,6 +31,8 @@ _TOKEN: Final = re.compile(r"[0-9a-z]+(-[0-9a-z]+)*")
 _KEPT_S: Final = 86_400.0
 """Rows of dead owners are removed so long after the end of their lease; a missing row means dead, too."""
 _IDLE_LINKS_MAX: Final = 4
+_ANSWER_S_MIN: Final = 2.0
+"""A renewal waits for its answer for a third of the lease, and at least so long: a new connection would be no faster."""
 _PUBLISH: Final = (
     "INSERT INTO owners(token, host, pid, ttl_s, since, expires_at) VALUES($1, $2, $3::bigint, $4::double precision, "
     "clock_timestamp(), clock_timestamp() + make_interval(secs => $4::double precision)) "
@@ -62,7 +64,7 @@ class Keeper:
         self.token: str | None = None
         self._link: Link | None = None
         self._lock = threading.Lock()
-        self._waiting: list[concurrent.futures.Future[None]] = []
+        self._waiting: dict[str, concurrent.futures.Future[None]] = {}
         self._listens = False
         self._stop = False
         self._renew_at = 0.0
@@ -110,11 +112,12 @@ class Keeper:
                     raise LogFailed(f"the owner's lease in {self._target.location} has ended: {error}") from error
                 pause(until)
 
-    def news(self) -> concurrent.futures.Future[None]:
-        """Return a future that is done when something may have been appended since this call."""
-        future: concurrent.futures.Future[None] = concurrent.futures.Future()
+    def news(self, about: str) -> concurrent.futures.Future[None]:
+        """Return a future that is done when this saga may have been amended since this call."""
         with self._lock:
-            self._waiting.append(future)
+            future = self._waiting.get(about)
+            if future is None or future.done():
+                future = self._waiting[about] = concurrent.futures.Future()
             if self._stop:
                 self._tell()
             self._start()
@@ -160,8 +163,8 @@ class Keeper:
                     self._listen(link)
                     if self.token is not None and time.monotonic() >= self._renew_at:
                         self._renew()
-                    if self._waiting and link.notified():
-                        self._tell()
+                    if self._listens:
+                        self._tell(link.notified())
                 self._sleep(link)
             except (Gone, Refused):  # The next append says so, if it is still true then.
                 self._listens = False
@@ -171,7 +174,7 @@ class Keeper:
         """Return the connection. INVARIANT: the caller holds the lock, or there is no thread any more."""
         if self._link is None or not self._link.open:
             self._listens = False
-            answer_s = max(min(self._target.lease_ttl_s / 3, self._target.wait_s), 0.05)
+            answer_s = min(max(self._target.lease_ttl_s / 3, _ANSWER_S_MIN), self._target.wait_s)
             self._link = self._server.connect(answer_s=answer_s)
         return self._link
 
@@ -187,11 +190,13 @@ class Keeper:
             self._listens = True
             self._tell()  # What came before is not announced again: everybody looks once.
 
-    def _tell(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+    def _tell(self, amended: set[str] | None = None) -> None:
+        """Tell those who wait for one of these sagas; None tells all."""
+        for about in list(self._waiting):
+            if amended is None or about in amended:
+                future = self._waiting.pop(about)
+                with contextlib.suppress(concurrent.futures.InvalidStateError):  # Cancelled by who waited.
+                    future.set_result(None)
 
     def _sleep(self, link: Link) -> None:
         left = self._renew_at - time.monotonic() if self.token is not None else None

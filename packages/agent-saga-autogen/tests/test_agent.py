@@ -322,6 +322,26 @@ def test_a_tool_that_raises_no_exception_at_all(kit, shop, maker, way, nature):
     assert shop.standing == []
 
 
+@pytest.mark.parametrize("way", ["run", "stream"])
+def test_an_inner_agent_that_raises_no_exception_at_all(kit, shop, maker, way):
+    """The same within an agent that is a tool: the outer run ends with it too."""
+
+    async def hard(thing: str) -> dict:
+        """Raise."""
+        raise Hard("hard")
+
+    kit.declare("hard", **BACK)
+    inner = maker.bare([hard], ("hard", {"thing": "h"}), name="inner")
+    agent = maker.agent([charge, AgentTool(inner)], CHARGE, ("inner", {"task": "do"}))
+
+    async def main(saga):
+        return await asyncio.wait_for(arun(way, agent), 20)
+
+    with pytest.raises(Hard):
+        in_saga(kit, main)
+    assert shop.events == [("charge", "a"), ("refund", "a")]
+
+
 def test_errors_of_usage_end_the_run(kit, shop, maker):
     """A mistake of the program's is no matter for the model: it leaves the run, with its own class."""
     agent = maker.agent([acharge], ("acharge", {"thing": "a"}))

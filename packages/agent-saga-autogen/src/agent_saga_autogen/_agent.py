@@ -159,7 +159,7 @@ async def _bearable(inner: Callable[..., Any], call: FunctionCall, rest: dict[st
         if not is_of_the_call(rest["cancellation_token"]):
             raise
         return call, _failed(call, f"{call.name} was cancelled")
-    except Exception as error:  # noqa: BLE001 - it leaves the run, when its turn has ended.
+    except BaseException as error:  # noqa: BLE001 - it leaves the run, when its turn has ended.
         _turns.note_fatal(error)
         return call, _failed(call, str(error))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from autogen_agentchat.base import TerminationCondition
@@ -32,16 +31,19 @@ class Meets(BaseGroupChat):
         vars(self)[ADOPT](self)
         others = [thing for thing in vars(self)[REACHABLE](self) if thing is not self]
         carry(others, saga)
+        stream = inner.run_stream(cancellation_token=token, **options)
+        step: asyncio.Future[Any] | None = None
         try:
-            async with aclosing(inner.run_stream(cancellation_token=token, **options)) as stream:
-                while True:
-                    with within(None, saga):
-                        step = asyncio.ensure_future(anext(stream, None))
-                    if (item := await _or_cancel(step, token)) is None:
-                        return
-                    yield item
+            while True:
+                with within(None, saga):
+                    step = asyncio.ensure_future(anext(stream, None))
+                if (item := await _or_cancel(step, token)) is None:
+                    return
+                yield item
         finally:
             carry(others, None)
+            if step is None or step.done():  # A second cancellation does not wait for the first.
+                await stream.aclose()
 
     def _create_group_chat_manager_factory(self, *args: Any, **options: Any) -> Callable[[], Any]:
         make: Callable[[], Any] = super()._create_group_chat_manager_factory(*args, **options)  # type: ignore[safe-super]

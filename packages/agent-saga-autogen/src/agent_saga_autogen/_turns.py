@@ -111,10 +111,11 @@ active: Final[ContextVar[Active | None]] = ContextVar("agent_saga_autogen_call",
 
 
 def note_fatal(error: BaseException) -> None:
-    """Have an exception leave the run, when the calls of its turn have ended: AutoGen would hang earlier."""
+    """Have an exception leave the run, and those around it, when their turns have ended: AutoGen would hang earlier."""
     call = active.get()
-    if call is not None:
+    while call is not None:
         call.turn.fatal = call.turn.fatal or error
+        call = call.outer
 
 
 def raise_fatal(own: Conversation) -> None:

@@ -6,9 +6,11 @@ Names are loaded on first use, so that importing the package costs next to nothi
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # As in `typing`, whose import would cost more than all else here; type checkers know the name.
 if TYPE_CHECKING:
+    from typing import Any
+
     from agent_saga.errors import Conflict as Conflict
     from agent_saga.errors import GateRefused as GateRefused
     from agent_saga.errors import RollbackIncomplete as RollbackIncomplete

@@ -192,17 +192,23 @@ def _state_said(step: StepView, said: str) -> str:
 def _read_only(view: SagaView, record: r.Outcome, values: Mapping[str, str]) -> None:
     if record.step != len(view.steps) + 1:
         raise TransitionError(f"step {record.step} cannot follow {len(view.steps)} steps")
-    step = StepView(
-        saga_id=view.id, no=record.step, tool=record.tool or "", effect=Effect.READ_ONLY, scope=record.scope
+    step = view.steps[record.step] = StepView(
+        saga_id=view.id,
+        no=record.step,
+        tool=record.tool or "",
+        effect=Effect.READ_ONLY,
+        scope=record.scope,
+        state=StepState.STANDING if record.state == "succeeded" else StepState.ABSENT,
+        kwargs=_kwargs(values, "kwargs."),
+        intent_n=view.count,
+        outcome_n=view.count,
+        intent_at=record.at,
+        outcome_at=record.at,
+        answered=True,
+        adapter=record.adapter,
     )
-    step.state = StepState.STANDING if record.state == "succeeded" else StepState.ABSENT
-    step.kwargs = _kwargs(values, "kwargs.")
-    step.intent_n = step.outcome_n = view.count
-    step.intent_at = step.outcome_at = record.at
-    step.answered = True
     _answer(step, record, values)
-    step.landed, step.adapter = False, record.adapter
-    view.steps[record.step] = step
+    step.landed = False
 
 
 def _landed(step: StepView, record: r.Outcome | r.LateOutcome | r.Probed, values: Mapping[str, str]) -> None:
@@ -380,5 +386,8 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     r.Replayed: _replayed,
     r.SagaEnded: _saga_ended,
 }
-_KINDS: Final = {record: str(record.__struct_config__.tag) for record in (r.SagaOpened, *_HANDLERS)}
+_KINDS: Final[dict[type, str]] = {
+    record: str(record.__struct_config__.tag)  # type: ignore[attr-defined]
+    for record in (r.SagaOpened, *_HANDLERS)
+}
 """How the transition table spells the kinds."""

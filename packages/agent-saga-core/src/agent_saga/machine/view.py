@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent_saga.model.records import Recipe
 
 
-class StepView(msgspec.Struct, kw_only=True):
+class StepView(msgspec.Struct, kw_only=True, gc=False):
     """What is known of one step. Values are texts as stored (`agent_saga.model.values`).
 
     A struct, because one is made for each step: a dataclass of so many fields costs a tenth of an engine step.
@@ -138,8 +138,7 @@ class ScopeView:
     outcome: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class SagaView:
+class SagaView(msgspec.Struct, kw_only=True):
     """What is known of a saga.
 
     Attributes:
@@ -162,7 +161,7 @@ class SagaView:
     deadline_at: int | None = None
     suspend_ttl_s: float | None = None
     rollback_timeout_s: float | None = None
-    tags: list[str] = field(default_factory=list)
+    tags: list[str] = []
     amends: str | None = None
     by: str | None = None
     opened_at: int = 0
@@ -171,9 +170,9 @@ class SagaView:
     expires_at: int | None = None
     released_until: int | None = None
     cause: str = ""
-    steps: dict[int, StepView] = field(default_factory=dict)
-    scopes: dict[int, ScopeView] = field(default_factory=dict)
-    rolling: set[int] = field(default_factory=set)
+    steps: dict[int, StepView] = {}
+    scopes: dict[int, ScopeView] = {}
+    rolling: set[int] = set()
     gate: GateView | None = None
     decisions: int = 0
     count: int = 0

@@ -510,7 +510,7 @@ def decode_bodies(bodies: Sequence[bytes]) -> list[AnyRecord]:
         records = _decode_body_lines(joined)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(str(error)) from error
-    # A body that is its own re-encoding has no line feed, so there is one line for each, and no other way to divide them.
+    # A body that is its own re-encoding has no line feed, so there is one line for each, and one way to divide them.
     if not len(records) == len(bodies) == joined.count(b"\n") or _encode_lines(records) != joined:
         raise ValueError("a body is not in canonical form")
     if any([record.v != FORMAT for record in records]):  # noqa: C419 - faster than a generator, and mostly all are read.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.step import ToolCall
 
 
-class CurrentStep(msgspec.Struct, kw_only=True):
+class CurrentStep(msgspec.Struct, kw_only=True, gc=False):
     """The step whose tool runs in this context.
 
     Attributes:

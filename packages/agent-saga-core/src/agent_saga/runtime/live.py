@@ -198,20 +198,33 @@ class LiveSaga:
         Raises:
             InvariantViolation: the record cannot follow; nothing was written.
         """
+        with self.lock:
+            return self.emit_locked(make, values, durable=durable, hold=hold, requires=requires, **fields)
+
+    def emit_locked(
+        self,
+        make: Callable[..., r.Record],
+        values: Mapping[str, str] | None = None,
+        *,
+        durable: bool = False,
+        hold: bool = False,
+        requires: tuple[Requirement, ...] = (),
+        **fields: Any,
+    ) -> Ticket | None:
+        """As `emit`; the caller holds the saga's lock."""
         if not _FREE_TEXTS.isdisjoint(fields):
             for name in _FREE_TEXTS & fields.keys():
                 if fields[name]:
                     fields[name] = storable_text(fields[name])
-        with self.lock:
-            now = clock()
-            if values:
-                commitments, payload = r.seal_values(values, now.entropy(16 * len(values)))
-            else:
-                commitments, payload, values = {}, None, _NO_VALUES
-            body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=now.time_ns(), values=commitments, **fields)
-            self._fold(body, values)
-            self._waiting.append(Draft(body=body, payload=payload))
-            return None if hold else self._put(body, durable=durable, requires=requires)
+        now = clock()
+        if values:
+            commitments, payload = r.seal_values(values, now.entropy(16 * len(values)))
+        else:
+            commitments, payload, values = {}, None, _NO_VALUES
+        body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=now.time_ns(), values=commitments, **fields)
+        self._fold(body, values)
+        self._waiting.append(Draft(body=body, payload=payload))  # type: ignore[arg-type]
+        return None if hold else self._put(body, durable=durable, requires=requires)
 
     def _fold(self, body: r.Record, texts: Mapping[str, str]) -> None:
         try:
@@ -387,12 +400,21 @@ class LiveSaga:
     def land(self, flight: Flight) -> None:
         """Mark a call as ended."""
         with self.lock:
-            if self.flights.get(flight.step) is flight:
-                del self.flights[flight.step]
-            idle = None if self.flights else self.when_idle
-        flight.land()
+            idle = self._landed(flight)
         if idle is not None:
             idle()
+
+    def land_locked(self, flight: Flight) -> None:
+        """As `land`; the caller holds the saga's lock."""
+        idle = self._landed(flight)
+        if idle is not None:
+            idle()
+
+    def _landed(self, flight: Flight) -> Callable[[], None] | None:
+        if self.flights.get(flight.step) is flight:
+            del self.flights[flight.step]
+        flight.land()
+        return None if self.flights else self.when_idle
 
     def texts_of(self, no: int, kwargs: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> dict[str, str]:
         """Return a bound compensation's kwargs as stored, and keep here what the log cannot, or must not, hold."""

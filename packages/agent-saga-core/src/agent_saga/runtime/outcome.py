@@ -139,15 +139,17 @@ def record_success(
     if not replayable:
         fields["exact"] = False
     ticket = _record_outcome(saga, flight, values, fields, partial=partial)
-    # A failure is kept in the writer and in the saga: no further effect starts, and the scope raises it.
-    with contextlib.suppress(LogFailed):
-        try:
-            yield from live.committed(ticket)
-        except OwnerReplaced:  # The new owner may count the step as absent: it must hear that it landed.
-            late.arrive(saga, flight, values, fields)
-        except (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
-            live.view.steps[flight.step].answered = False  # The caller never saw the result, so a retry is given it.
-            raise
+    try:
+        yield from live.committed(ticket)
+    except LogFailed:  # Kept in the writer and in the saga: no further effect starts, and the scope raises it.
+        return problem
+    except OwnerReplaced:  # The new owner may count the step as absent: it must hear that it landed.
+        late.arrive(saga, flight, values, fields)
+    except (KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
+        live.view.steps[flight.step].answered = False  # The caller never saw the result, so a retry is given it.
+        raise
+    else:
+        live.binders.pop(flight.step, None)  # Its work is in the log; a long saga need not keep every call.
     return problem
 
 
@@ -158,8 +160,8 @@ def _record_outcome(
     with live.lock:
         if not flight.given_up and not live.closed and not live.replaced:
             attempt = live.view.steps[flight.step].attempt
-            ticket = live.emit(r.Outcome, values, step=flight.step, attempt=attempt, **fields, **extra)
-            live.land(flight)
+            ticket = live.emit_locked(r.Outcome, values, step=flight.step, attempt=attempt, **fields, **extra)
+            live.land_locked(flight)
             return ticket
     late.arrive(saga, flight, values, fields)
     return None

@@ -188,7 +188,8 @@ def _left_alone(store: LogStore, row: StoredRow, why: str) -> Recovered:
 def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generator[Op, Any, Recovered]:
     """Claim one saga and finish it as far as that can be done now.
 
-    The proof of its owner's death is held until the claim is durable; several recoverers may try, one claims.
+    The proof of its owner's death is held until the claim is committed; several recoverers may try, one claims. It need
+    not wait for the device: no compensation starts before its own attempt is durable, and with it all before it.
     An ended saga about which nothing can be done here and now is not claimed: sweeps leave no trace in the log then.
 
     Args:
@@ -217,7 +218,7 @@ def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generato
         if loaded.view.amends is not None:
             return (yield from _recover_amendment(writer, loaded))
         live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
-        ticket = live.emit(r.Claimed, durable=True, owner=store.owner(), epoch=live.epoch)
+        ticket = live.emit(r.Claimed, owner=store.owner(), epoch=live.epoch)
         yield from _or_released(live, live.committed(ticket))
     finally:
         if dead is not None:

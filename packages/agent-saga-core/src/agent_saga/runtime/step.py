@@ -252,7 +252,7 @@ def _intend(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> t
         no = call.step = again.no if again is not None else len(live.view.steps) + 1
         key = step_id(live.view.id, no)
         live.binders[no] = _binder(call, key)
-        ticket = live.emit(
+        ticket = live.emit_locked(
             declaration.intent,
             {f"kwargs.{name}": value.text for name, value in (call.encoded or {}).items()},
             durable=True,
@@ -290,7 +290,9 @@ def _bring_along(live: LiveSaga, no: int, passed: Passed) -> Ticket | None:
 
 def _binder(call: ToolCall, key: str) -> Callable[[Any], Any]:
     def bind(result: Any) -> BoundCall | None:
-        bound = bind_compensation(call.declaration.compensate, CallView(_as_called(call), result, key, call.declaration.name))
+        bound = bind_compensation(
+            call.declaration.compensate, CallView(_as_called(call), result, key, call.declaration.name)
+        )
         return None if bound is None else hide(call.declaration, call.kwargs, bound)
 
     return bind
@@ -364,11 +366,12 @@ def _read(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
 def _record_read(saga: Saga, call: ToolCall, values: dict[str, str], **fields: Any) -> None:
     live = saga.live
     encoded = encode_kwargs(call.declaration, call.kwargs)
-    values |= {f"kwargs.{name}": value.text for name, value in encoded.items()}
+    for name, value in encoded.items():
+        values[f"kwargs.{name}"] = value.text
     with live.lock:
         if live.closed or live.replaced or live.writer.failed is not None:
             return
-        live.emit(
+        live.emit_locked(
             r.Outcome,
             values,
             hold=True,

@@ -98,7 +98,8 @@ class Writer:
                 loop.call_soon(self._turn, loop)
             if ticket.verdict is None:  # Another thread may have committed it before it saw the waiter.
                 await future
-        return ticket.result()
+        verdict = ticket.verdict
+        return ticket.result() if verdict is None or isinstance(verdict, SagaError) else verdict
 
     def flush(self) -> None:
         """Commit what is queued, without waiting for the device."""
@@ -195,11 +196,15 @@ class Writer:
             self.note_work()
 
     def _resolve(self, batch: list[Ticket], verdicts: list[Verdict] | list[LogFailed]) -> None:
+        """Hand the verdicts out. Each loop is woken once, however many of its tasks wait."""
+        waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         for ticket, verdict in zip(batch, verdicts, strict=True):
             ticket.verdict = verdict
             if ticket.waiters:
                 for loop, future in ticket.waiters:
-                    _wake(loop, future)
+                    waiting.setdefault(loop, []).append(future)
+        for loop, futures in waiting.items():
+            _wake(loop, futures)
 
     def _sync_loop(self) -> None:
         """Make unsynced commits durable. A failure stops the log: a later claim of durability would be false."""
@@ -225,10 +230,11 @@ def _explain(store: LogStore, error: BaseException) -> str:
     )
 
 
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+def _wake(loop: asyncio.AbstractEventLoop, futures: list[asyncio.Future[None]]) -> None:
     def set_done() -> None:
-        if not future.done():
-            future.set_result(None)
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
 
     try:
         running = asyncio.get_running_loop()

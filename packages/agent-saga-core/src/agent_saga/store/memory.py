@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from agent_saga.errors import InvariantViolation
 from agent_saga.machine.gate import HALTING
-from agent_saga.model.records import GENESIS, AnyRecord, chain_hash, encode_body
+from agent_saga.model.records import GENESIS, AnyRecord, encode_body
 from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
 from agent_saga.store.totals import TOTAL, with_totals
@@ -107,7 +108,7 @@ class MemoryLog:
             body, pos, count = draft.body, pos + 1, count + 1
             body.n, body.pos = count, pos
             data = _encoded(body)
-            head = chain_hash(head, data)
+            head = sha256(head + data).digest()
             made.append((pos, saga_id, count, data, draft.payload, head))
         # Nothing is changed before every body of the item is encoded: an error leaves the log as it was.
         if current is None:

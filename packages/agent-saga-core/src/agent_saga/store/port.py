@@ -8,11 +8,12 @@ its owner writes and the number of records that it has seen; the store rejects b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from collections.abc import Iterator, Sequence
 
     from agent_saga.machine.gate import Fact
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from agent_saga.model.requirements import Requirement
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A record on its way into the log: `n` and `pos` of the body are set by the store."""
 
     body: AnyRecord
@@ -59,7 +60,7 @@ class Amended:
     facts: FactsChange | None = None
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True):
+class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Records of one saga that are committed together or not at all.
 
     Attributes:
@@ -87,7 +88,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     facts: FactsChange | None = None
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """The item is in the log.
 
     Attributes:
@@ -129,7 +130,7 @@ class Refused:
 Verdict = Committed | Stale | Taken | Refused
 
 
-class StoredRecord(msgspec.Struct, frozen=True, kw_only=True):
+class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     """One record as stored: nothing in it has been checked yet."""
 
     pos: int
@@ -263,3 +264,14 @@ class LogStore(Protocol):
 
     def close(self) -> None:
         """Close connections and give the owner's mark back. Committed records are durable afterwards."""
+
+
+@runtime_checkable
+class Announces(Protocol):
+    """A log that hears what other processes append, so that who waits for it need not look all the time."""
+
+    def news(self, about: str) -> concurrent.futures.Future[None] | None:
+        """Return a future that is done when a saga may have been amended since this call, or None: look now and then.
+
+        It may be done without a reason, and, where a connection is lost, late: whoever waits looks now and then, too.
+        """

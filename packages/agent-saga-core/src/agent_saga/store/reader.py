@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -12,17 +13,28 @@ from agent_saga.errors import CorruptLog
 from agent_saga.machine.fold import amend, apply, begin
 from agent_saga.machine.row import row_of
 from agent_saga.machine.states import TransitionError
-from agent_saga.model.records import GENESIS, AnyRecord, SagaOpened, chain_hash, decode_body, open_payload
+from agent_saga.model.records import (
+    GENESIS,
+    AnyRecord,
+    SagaOpened,
+    chain_hash,
+    decode_bodies,
+    decode_body,
+    open_payload,
+    open_payloads,
+)
 from agent_saga.store.port import StoredRecord, StoredRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agent_saga.machine.view import SagaView
     from agent_saga.store.port import LogStore
 
 PAGE: Final = 1000
 """Records that one read takes; no snapshot of the log is held longer than one of them."""
+_TOGETHER_BYTES_MAX: Final = 4 << 20
+"""Payloads of more bytes are checked one by one, so that checking takes no memory beside them."""
 
 Checked = tuple[StoredRecord, AnyRecord, dict[str, str]]
 """A record as stored, its body, and its value texts."""
@@ -69,6 +81,49 @@ def check_record(stored: StoredRecord, previous: bytes, n: int) -> Checked:
     return stored, record, values
 
 
+def check_each(page: Sequence[StoredRecord], previous: bytes, n: int) -> Iterator[Checked]:
+    """Yield records that follow one another, each after its checks; see `check_record`."""
+    for number, stored in enumerate(page, start=n):
+        yield check_record(stored, previous, number)
+        previous = stored.hash
+
+
+def check_page(page: Sequence[StoredRecord], previous: bytes, n: int) -> Iterable[Checked]:
+    """Return records that follow one another, checked: what can be done for all of them at once is done so.
+
+    Where anything is wrong, `check_each` yields those before it, and says what it is.
+
+    Args:
+        page: the records.
+        previous: hash of the record before the first.
+        n: the number that the first must have.
+
+    Raises:
+        CorruptLog: see `check_record`.
+    """
+    head, number = previous, n
+    try:
+        bodies = [stored.body for stored in page]
+        payloads = [stored.payload for stored in page]
+        if sum([len(payload) for payload in payloads if payload is not None]) > _TOGETHER_BYTES_MAX:
+            return check_each(page, previous, n)
+        records = decode_bodies(bodies)
+        values = open_payloads(records, payloads)
+        for stored, body, record in zip(page, bodies, records, strict=True):
+            head = sha256(head + body).digest()
+            if (
+                head != stored.hash
+                or not stored.n == record.n == number
+                or record.pos != stored.pos
+                or record.saga != stored.saga_id
+            ):
+                return check_each(page, previous, n)
+            number += 1
+    except (ValueError, TypeError):
+        return check_each(page, previous, n)
+    return zip(page, records, values, strict=True)
+
+
 def checked_records(store: LogStore, saga_id: str, *, count: int | None = None) -> Iterator[Checked]:
     """Yield the records of one saga, in order, each after its checks; nothing for a saga that does not exist.
 
@@ -83,11 +138,12 @@ def checked_records(store: LogStore, saga_id: str, *, count: int | None = None) 
     n, head, pos = 0, GENESIS, 0
     while count is None or n < count:
         page = store.records(saga_id, after_n=n, limit=PAGE if count is None else min(PAGE, count - n))
-        for stored in page:
-            checked = check_record(stored, head, n + 1)
+        for checked in check_page(page, head, n + 1):
+            stored = checked[0]
+            n += 1
             if stored.saga_id != saga_id or stored.pos <= pos:
-                raise CorruptLog("the records of the saga are out of order", saga_id=saga_id, n=n + 1)
-            n, head, pos = n + 1, stored.hash, stored.pos
+                raise CorruptLog("the records of the saga are out of order", saga_id=saga_id, n=n)
+            head, pos = stored.hash, stored.pos
             yield checked
         if len(page) == 0:
             break
@@ -149,11 +205,17 @@ def history(store: LogStore, stored: StoredRow) -> Iterator[tuple[Checked, SagaV
     view: SagaView | None = None
     head = GENESIS
     for checked in records:
-        record, record_values = checked[1], checked[2]
+        as_stored, record, record_values = checked
         if amending and record.saga in amending:
             view = _advance_amended(view, record, record_values, saga_id)
+        elif view is None:
+            view, head = advance(view, record, record_values), as_stored.hash
         else:
-            view, head = advance(view, record, record_values), checked[0].hash
+            try:
+                apply(view, record, record_values)
+            except TransitionError as error:
+                raise CorruptLog(str(error), saga_id=record.saga, n=record.n) from error
+            head = as_stored.hash
         yield checked, view
     if view is None:
         raise CorruptLog("it has a row and no records", saga_id=saga_id)

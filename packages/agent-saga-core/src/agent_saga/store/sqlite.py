@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from itertools import starmap
 from typing import TYPE_CHECKING, Final
 
 import apsw
@@ -176,11 +177,11 @@ class SqliteLog:
 
     def records(self, saga_id: str, *, after_n: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.records."""
-        return [_stored_record(values) for values in self._read(_SELECT_CHAIN, (saga_id, after_n, limit))]
+        return list(starmap(StoredRecord, self._read(_SELECT_CHAIN, (saga_id, after_n, limit))))
 
     def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.tail."""
-        return [_stored_record(values) for values in self._read(_SELECT_TAIL, (after_pos, limit))]
+        return list(starmap(StoredRecord, self._read(_SELECT_TAIL, (after_pos, limit))))
 
     def facts(self, kind: str, name: str | None = None) -> list[Fact]:
         """See LogStore.facts."""
@@ -316,11 +317,6 @@ def _rows_query(query: Query) -> tuple[str, tuple[object, ...]]:
     order = "ASC" if query.unsealed else "DESC"
     sql = f"SELECT {ROW_COLUMNS} FROM sagas {condition}ORDER BY saga {order} LIMIT ?"  # noqa: S608 - constants.
     return sql, (*bindings, query.limit)
-
-
-def _stored_record(values: tuple[object, ...]) -> StoredRecord:
-    pos, saga_id, n, body, payload, digest = values
-    return StoredRecord(pos=pos, saga_id=saga_id, n=n, body=body, payload=payload, hash=digest)  # type: ignore[arg-type]
 
 
 def _immortal(thing: object) -> None:

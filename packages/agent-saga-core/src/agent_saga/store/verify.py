@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from agent_saga.errors import CorruptLog
 from agent_saga.machine.gate import facts_of
 from agent_saga.machine.row import row_of
+from agent_saga.machine.states import ENDED
 from agent_saga.store.mark import UNCHECKED
 from agent_saga.store.port import Query, StoredRow
 from agent_saga.store.reader import history
@@ -72,18 +73,18 @@ def verify(
     last = last_position(store)
     sagas = seen = done = 0
     sealed_at = array("q")
-    facts = 0
+    facts, facts_before = 0, store.count_facts()
     amended: dict[str, int] = {}
     for stored in all_rows(store):
         at = 0
         view: SagaView | None = None
         for (record, _, _), view in history(store, stored):
-            seen += record.saga_id == stored.saga_id and record.pos <= last
-            if at == 0 and view.ended and row_of(view).sealed:
+            seen += record.pos <= last and record.saga_id == stored.saga_id
+            if at == 0 and view.state in ENDED and row_of(view).sealed:
                 at = record.pos
         if stored.row.amends is not None:
             amended[stored.row.amends] = amended.get(stored.row.amends, 0) + stored.count
-        facts += _check_facts(store, stored, view)
+        facts += _check_facts(store, stored, view, none_known=facts_before == 0)
         _note_leaf(sealed_at, stored, at, last)
         _check_key(store, stored)
         if visit is not None and view is not None:
@@ -148,9 +149,18 @@ def _note_leaf(sealed_at: array[int], stored: StoredRow, at: int, last: int) -> 
     sealed_at[leaf - 1] = at
 
 
-def _check_facts(store: LogStore, stored: StoredRow, view: SagaView | None) -> int:
-    """Compare the facts of a saga with its fold, unless the saga has changed meanwhile; return their number."""
+def _check_facts(store: LogStore, stored: StoredRow, view: SagaView | None, *, none_known: bool) -> int:
+    """Compare the facts of a saga with its fold, unless the saga has changed meanwhile; return their number.
+
+    Args:
+        store: the log.
+        stored: the saga's row.
+        view: its fold.
+        none_known: the log held no fact at all when verifying began; one that came since is counted at the end.
+    """
     expected = frozenset() if view is None else facts_of(view, sealed=stored.row.sealed)
+    if none_known and not expected:
+        return 0
     found = store.facts_of(stored.saga_id)
     if (set(found) != expected or len(found) != len(expected)) and store.row(stored.saga_id) == stored:
         odd = min(set(found) ^ expected, key=repr)

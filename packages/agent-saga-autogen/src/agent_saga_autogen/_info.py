@@ -31,6 +31,7 @@ INFO: Final = AdapterInfo(
         "a run that is cancelled through its token returns; what was done before is kept, unless you raise",
         "an agent or team used as a tool is no step, and AutoGen does not save its state with the agent's",
         "GraphFlow and MagenticOne stop for an approval, but do not go on with the agent that asked",
+        "a team that ran before it was protected does not stop for an approval; the saga is suspended all the same",
         "a code executor runs what a model wrote past every hook: refused, unless it is said to change nothing",
         "core's ToolAgent: protect its tools; in a runtime started before the saga their calls are outside of it",
         "runtimes on other machines (gRPC) lose the saga",

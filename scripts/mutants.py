@@ -35,6 +35,9 @@ _WORDED = (ast.Compare, ast.Set, ast.Dict, ast.Tuple, ast.MatchValue)
 """Where a text is a word of the log or of the machine; elsewhere it is a message for people."""
 
 
+Path = tuple[tuple[str, int | None], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
     """One change.
@@ -42,12 +45,20 @@ class Mutant:
     Attributes:
         line: where, in the original.
         what: the change in words.
-        source: the module with it.
     """
 
     line: int
     what: str
-    source: str
+    _tree: ast.AST
+    _path: Path
+    _changed: ast.AST
+
+    @property
+    def source(self) -> str:
+        """The module with the change in it."""
+        mutated = copy.deepcopy(self._tree)
+        _put(mutated, self._path, self._changed)
+        return ast.unparse(ast.fix_missing_locations(mutated))
 
 
 def mutants_of(source: str) -> Iterator[Mutant]:
@@ -56,12 +67,8 @@ def mutants_of(source: str) -> Iterator[Mutant]:
     found: list[Mutant] = []
     for path, node in _places(tree, ()):
         for what, changed in _changes(node, _at(tree, path[:-1])):
-            mutated = copy.deepcopy(tree)
-            _put(mutated, path, changed)
-            ast.fix_missing_locations(mutated)
-            text = ast.unparse(mutated)
-            if text != ast.unparse(tree):
-                found.append(Mutant(line=getattr(node, "lineno", 0) or _line(tree, path), what=what, source=text))
+            line = getattr(node, "lineno", 0) or _line(tree, path)
+            found.append(Mutant(line=line, what=what, _tree=tree, _path=path, _changed=changed))
     yield from sorted(found, key=lambda mutant: mutant.line)
 
 
@@ -73,7 +80,6 @@ _MEMBERS = {
     "Action": ("NONE", "HUMAN"),
 }
 """Two members of each enum of the machine: one of them stands in for another member."""
-Path = tuple[tuple[str, int | None], ...]
 
 
 def _places(node: ast.AST, path: Path) -> Iterator[tuple[Path, ast.AST]]:

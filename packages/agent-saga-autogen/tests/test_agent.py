@@ -15,7 +15,7 @@ from autogen_core.code_executor import CodeExecutor
 from autogen_core.model_context import BufferedChatCompletionContext
 from autogen_core.tools import FunctionTool, StaticStreamWorkbench
 from autogen_scripted import WAYS, Scripted, answers, arun, in_saga, run
-from autogen_shop import BACK, acharge, boom, charge, look, new, refund
+from autogen_shop import BACK, AskFirst, acharge, boom, charge, look, new, refund
 from opentelemetry import trace
 
 from agent_saga import SagaRolledBack
@@ -340,6 +340,19 @@ def test_an_inner_agent_that_raises_no_exception_at_all(kit, shop, maker, way):
     with pytest.raises(Hard):
         in_saga(kit, main)
     assert shop.events == [("charge", "a"), ("refund", "a")]
+
+
+def test_a_call_that_waits_beside_one_that_ends_the_run(kit, shop, maker):
+    """What ends the run comes before what it would wait for."""
+
+    async def hard(thing: str) -> dict:
+        """Raise."""
+        raise Hard("hard")
+
+    kit.declare("hard", **BACK)
+    with pytest.raises(Hard):
+        run(kit, maker.agent([charge, hard], [CHARGE, ("hard", {"thing": "h"})]), policies=[AskFirst()])
+    assert shop.events == []
 
 
 def test_errors_of_usage_end_the_run(kit, shop, maker):

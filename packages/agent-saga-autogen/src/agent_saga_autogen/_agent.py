@@ -109,7 +109,7 @@ class Assists(Runs, AssistantAgent):
             return None
         own.turn.ended, own.known = True, {}
         own.done[own.turn.scope] = [one.call.id for one in calls if not one.waits]
-        if not any(one.waits for one in calls):
+        if own.turn.fatal is not None or not any(one.waits for one in calls):
             return None
         own.waiting = [
             {"call": vars(one.call), "result": None if one.waits else one.result.model_dump()} for one in calls

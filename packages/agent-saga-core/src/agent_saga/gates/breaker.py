@@ -98,20 +98,29 @@ class Memory:
         """Return what is known of a tool, after a look at the sagas that asked before."""
         with self._lock:
             if not getattr(saga, "previews", False):  # The calls of a preview are not made: they teach nothing.
-                watched = self._watched.pop(saga.id, None) or Watched(saga)
-                watched.saga, self._watched[saga.id] = saga, watched
-            if len(self._watched) > SAGAS_WATCHED_MAX:
-                self._watched.popitem(last=False)
-            for saga_id, known in list(self._watched.items()):
-                self._learn(known, now)
-                if getattr(known.saga, "report", None) is not None:  # It has ended: there is no more to learn from it.
-                    del self._watched[saga_id]
-            circuit = self._circuits.setdefault(tool, Circuit())
-            return Circuit(circuit.failures, circuit.failed_at)
+                self._watch(saga)
+            ended = [known for known in self._watched.values() if self._learn(known, now)]
+            for known in ended:  # There is no more to learn from it.
+                del self._watched[known.saga.id]
+            return self._circuits.get(tool) or Circuit()
 
-    def _learn(self, known: Watched, now: float) -> None:
+    def _watch(self, saga: SagaFacts) -> None:
+        known = self._watched.get(saga.id)
+        if known is not None:
+            known.saga = saga
+            self._watched.move_to_end(saga.id)
+            return
+        self._watched[saga.id] = Watched(saga)
+        if len(self._watched) > SAGAS_WATCHED_MAX:
+            self._watched.popitem(last=False)
+
+    def _learn(self, known: Watched, now: float) -> bool:
+        """Look at what is new in a saga; True when it has ended."""
         saga = known.saga
+        ended = getattr(saga, "report", None) is not None
         new = saga.steps(known.seen)
+        if not (new or known.open):
+            return ended
         known.seen += len(new)
         again = [saga.step(step_id) for step_id in known.open]
         for step in (*again, *new):
@@ -125,6 +134,7 @@ class Memory:
             circuit = self._circuits.setdefault(step.tool, Circuit())
             circuit.failures = circuit.failures + 1 if failed else 0
             circuit.failed_at = now if failed else circuit.failed_at
+        return ended
 
 
 def _has_failed(step: StepReport) -> bool | None:

@@ -27,6 +27,8 @@ One that may not (it reads a file, say) states `decide_within_s`: it then runs i
 decision takes longer is refused.
 """
 EXPIRES_S_MAX: Final = 10 * 365 * 86_400.0
+_DECISIONS: Final = (Allow, Refuse, Ask)
+_PLAIN_LENGTH_MAX: Final = 500
 _SHORT: Final = 6
 _QUOTED: Final = (56, 40)
 """Rules quote the beginning of a long value."""
@@ -47,29 +49,26 @@ def decide(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) ->
         saga: its saga.
         waits: told when the policy takes time.
     """
-    decision = yield from _decision(policy, call, saga, waits)
-    return decision if isinstance(decision, Allow) or not call.redact else _withheld(decision, call)
-
-
-def _decision(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) -> Generator[Op, Any, Decision]:
     limit_s = getattr(policy, "decide_within_s", None)
+    decision: Any
     try:
-        if limit_s is None:
-            decision = policy.decide(call, saga)
-        else:
+        if limit_s is not None:
             waits.waited = True
             decision = yield Invoke(policy.decide, {"call": call, "saga": saga}, float(limit_s))
-        if not isinstance(decision, Allow | Refuse | Ask) and inspect.isawaitable(decision):
-            waits.waited = True
-            decision = yield Invoke(_awaited(decision), {}, POLICY_S_MAX)
+        else:
+            decision = policy.decide(call, saga)
+            if type(decision) is Allow and decision.requires == ():
+                return decision  # What most policies say of most calls.
+            if not isinstance(decision, _DECISIONS) and inspect.isawaitable(decision):
+                waits.waited = True
+                decision = yield Invoke(_awaited(decision), {}, POLICY_S_MAX)
         flaw = _flaw(decision)
+        decision = decision if flaw is None else Refuse(flaw)
     except TimeoutError:
-        return Refuse("the policy gave no answer in time")
+        decision = Refuse("the policy gave no answer in time")
     except Exception as error:  # noqa: BLE001 - a policy that fails refuses.
-        return Refuse(f"the policy failed: {type(error).__name__}: {error}")
-    if flaw is not None:
-        return Refuse(flaw)
-    return decision
+        decision = Refuse(f"the policy failed: {type(error).__name__}: {error}")
+    return decision if isinstance(decision, Allow) or not call.redact else _withheld(decision, call)
 
 
 def _withheld(decision: Refuse | Ask, call: ProposedCall) -> Refuse | Ask:
@@ -113,10 +112,20 @@ def _flaw(decision: object) -> str | None:
 
 def _is_requirement(requirement: object) -> bool:
     """Tell whether the log can check, and record, what a policy demands."""
-    if not isinstance(requirement, Within | Free):
+    if type(requirement) is Within:
+        return _is_recordable(requirement.budget)
+    return isinstance(requirement, Free | Within) and all(map(_is_recordable, _names(requirement)))
+
+
+def _names(requirement: Free | Within) -> tuple[str, ...]:
+    return requirement.names if isinstance(requirement, Free) else (requirement.budget,)
+
+
+def _is_recordable(name: object) -> bool:
+    """Tell whether records can hold a name as it is."""
+    if type(name) is not str:
         return False
-    names = requirement.names if isinstance(requirement, Free) else (requirement.budget,)
-    return all(type(name) is str and recordable(name) == name for name in names)
+    return (name.isascii() and len(name) <= _PLAIN_LENGTH_MAX) or recordable(name) == name
 
 
 def _awaited(awaitable: Any) -> Callable[[], Any]:

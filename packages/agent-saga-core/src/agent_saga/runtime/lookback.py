@@ -31,6 +31,10 @@ class Lookback:
         self._unbound: set[int] = set()
         self._by_compensator: dict[str, list[int]] = {}
 
+    def has_no_more(self, after: int) -> bool:
+        """Tell, without the lock, whether there are no effectful steps but the first `after`."""
+        return len(self._effects) == after and self._seen == len(self._live.view.steps)
+
     def effects(self) -> list[int]:
         """Return the numbers of the effectful steps, in order."""
         view = self._live.view

@@ -96,6 +96,9 @@ class Saga:
         Args:
             after: how many of them to leave out at the beginning; those cost nothing.
         """
+        known = self.live.lookback
+        if known is not None and known.has_no_more(after):
+            return ()
         with self.live.lock:
             numbers = self._lookback().effects()
             return tuple(step_report(self.live.view.steps[no]) for no in numbers[after:])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agent_saga.machine.view import SagaView
     from agent_saga.model.report import RollbackReport
     from agent_saga.runtime.saga import Saga
+    from agent_saga.store.port import Item
     from agent_saga.testing.sim.disk import Chain, Image
     from agent_saga.testing.sim.invariants import Judge
 
@@ -90,6 +91,21 @@ def check_purse(judge: Judge, image: Image) -> None:
     spent = sum(Decimal(fact.value) for fact in image.facts if (fact.kind, fact.name) == ("spend", policies.PURSE))
     if spent > purse:
         raise judge.broken("INV-31", f"{spent} of the purse are spent, and {purse} are in it")
+
+
+def check_beginnings(judge: Judge, chain: Chain, item: Item) -> None:
+    """A step begins, and neither its scope nor one around it rolls back."""
+    begun = [draft.body for draft in item.drafts if type(draft.body) is r.Intent]
+    rolling = {body.scope for body in chain.bodies if type(body) is r.RollbackStarted}
+    if not (begun and rolling):
+        return
+    parents = {body.scope: body.parent for body in chain.bodies if type(body) is r.ScopeOpened}
+    for intent in begun:
+        scope = intent.scope
+        while scope not in rolling and scope != 0:
+            scope = parents.get(scope, 0)
+        if scope in rolling:
+            raise judge.broken("INV-36", f"step {intent.step} begins in scope {intent.scope}, which rolls back")
 
 
 # -- at rest -------------------------------------------------------------------------------------------------------
@@ -197,6 +213,21 @@ def _needless(judge: Judge, saga: Saga) -> bool:
             if not direct or not (settled or body.state == "failed"):
                 return False
     return True
+
+
+def flaw_of_commit(bodies: tuple[r.AnyRecord, ...]) -> str | None:
+    """Return what keeps a saga from committing all the same: a scope that is open, or a compensation that is lost."""
+    ended = {body.scope for body in bodies if type(body) is r.ScopeEnded}
+    scopes = [body.scope for body in bodies if type(body) is r.ScopeOpened and body.scope not in ended]
+    if scopes:
+        return f"scope {scopes[0]} in it had not ended"
+    bound = {body.step for body in bodies if type(body) is r.Intent and body.recipe is not None}
+    gone = {body.scope for body in bodies if type(body) is r.RollbackStarted}
+    inside = {body.step for body in bodies if type(body) is r.Intent and body.scope in gone}
+    for body in bodies:
+        if type(body) is r.Outcome and body.state == "succeeded" and body.step in bound - inside and not body.bound:
+            return f"step {body.step} stands without its compensation"
+    return None
 
 
 def unseen_failure(bodies: tuple[r.AnyRecord, ...]) -> int | None:

@@ -6,7 +6,6 @@ records as they were written and the world's own ledger, and fold nothing themse
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import CorruptLog
@@ -17,8 +16,7 @@ from agent_saga.model import records as r
 from agent_saga.model.ids import compensation_key, step_id
 from agent_saga.store.port import Committed, Refused
 from agent_saga.store.reader import load
-from agent_saga.testing.sim import damage, gate_invariants
-from agent_saga.testing.sim.tools import tool_name
+from agent_saga.testing.sim import damage, evidence, gate_invariants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +76,13 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
             "is compensated or named."
         ),
     ),
-    "INV-17": (2, "A committed saga keeps all its effects: none is compensated, and none was in doubt when it ended."),
+    "INV-17": (
+        2,
+        (
+            "A committed saga keeps all its effects: none is compensated, none was in doubt or without its "
+            "compensation when it ended, and its scopes had ended."
+        ),
+    ),
     "INV-18": (2, "What a caller is told about the end of a saga is durable, and is what a reader of the log finds."),
     "INV-19": (5, "A refused call has a record of the refusal, no intent and no effect."),
     "INV-20": (
@@ -109,15 +113,11 @@ INVARIANTS: Final[dict[str, tuple[int, str]]] = {
     "INV-33": (5, "A resource is held by one saga at a time, from an intent until the saga is sealed."),
     "INV-34": (4, "A quarantined saga stays as it is until that is lifted, and is finished then."),
     "INV-35": (2, "A human's word settles its step, and the saga is sealed when nothing else is left."),
+    "INV-36": (2, "No step begins in a scope that rolls back, or in one around which the saga does."),
 }
 """Id -> the promise of DESIGN 2 that it is a part of, and what it says."""
 
-_GONE: Final = frozenset({"compensated", "already_done"})
-_STEP_FACTS: Final = frozenset(
-    {r.Intent, r.Outcome, r.LateOutcome, r.Probed, r.CompensationIntent, r.CompensationOutcome, r.Settled}
-)
 _SAFE_ALWAYS: Final = frozenset({"idem", "absent", "slow", "farslow"})
-_SETTLED_LATER: Final = frozenset({"probe", "travel", "absent", "slow", "far", "farslow", "mumbling"})
 DAMAGE_EVERY: Final = 29
 """The reader is shown a damaged log after every so many runs."""
 
@@ -128,37 +128,6 @@ class Violation(BaseException):
     def __init__(self, invariant: str, message: str) -> None:
         super().__init__(f"{invariant}: {message}")
         self.invariant, self.message = invariant, message
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A step as the records tell it: its saga's chain, its number, and every record about it in order."""
-
-    chain: Chain
-    no: int
-    facts: tuple[r.AnyRecord, ...]
-
-
-def facts_of(image: Image, item: str, *, attempted: bool = False) -> Known | None:
-    """Return the newest step of an item's tool, amendments of its saga included; or the one compensated last."""
-    name, newest = tool_name(item), None
-    for chain in reversed(list(image.chains.values())):
-        for body in reversed(chain.bodies):
-            if type(body) is r.Intent and body.tool == name and body.refused is None:
-                known = Known(chain, body.step, _about(image, chain, body.step))
-                if not attempted or any(type(fact) is r.CompensationIntent for fact in known.facts):
-                    return known
-                newest = newest or known
-    return newest
-
-
-def _about(image: Image, chain: Chain, no: int) -> tuple[r.AnyRecord, ...]:
-    bodies = chain.bodies
-    if chain.current.amendments:
-        amending = image.amending.get(chain.current.saga_id, ())
-        bodies += tuple(body for other in amending for body in image.chains[other].bodies)
-        bodies = tuple(sorted(bodies, key=lambda body: body.pos))
-    return tuple([body for body in bodies if type(body) in _STEP_FACTS and body.step == no])  # type: ignore[union-attr]
 
 
 class Judge:
@@ -211,12 +180,12 @@ class Judge:
         """A tool's effect is about to happen."""
         self._acts(f"the effect of {item}")
         disk, starts = self.stage.disk, self.stage.world.tries.get(("act", item), 0)
-        known = facts_of(disk.durable, item)
+        known = evidence.facts_of(disk.durable, item)
         intents = [] if known is None else [fact for fact in known.facts if type(fact) is r.Intent]
         if step is None or known is None or step.step_id.rpartition(":")[2] != str(known.no):
             raise self.broken("INV-01", f"the effect of {item} starts and no intent of it is durable")
         self._was_durable(intents[-1], f"the effect of {item}")
-        total = len(_intents(disk.durable, item))
+        total = len(evidence.intents(disk.durable, item))
         if total <= starts:
             raise self.broken("INV-01", f"the effect of {item} starts for the {starts + 1}. time on {total} intents")
         if key and key != intents[0].key:
@@ -227,21 +196,21 @@ class Judge:
         """A compensator is about to act."""
         self._acts(f"the compensation of {item}")
         world, spec = self.stage.world, self.stage.specs[item]
-        known = facts_of(self.stage.disk.durable, item, attempted=True)
+        known = evidence.facts_of(self.stage.disk.durable, item, attempted=True)
         facts = () if known is None else known.facts
         attempts = [fact for fact in facts if type(fact) is r.CompensationIntent]
         if attempts and known is not None and self._overtaken(known.chain):
             return  # Not promised: it was past its attempt when it was replaced. The key tells the remote.
-        if not attempts or (type(facts[-1]) is not r.CompensationIntent and not _superseded(facts)):
+        if not attempts or (type(facts[-1]) is not r.CompensationIntent and not evidence.superseded(facts)):
             raise self.broken("INV-02", f"the compensation of {item} starts and no attempt of it is durable")
         self._was_durable(attempts[-1], f"the compensation of {item}")
-        if _attempts(self.stage.disk.durable, item) <= world.tries.get(("undo", item), 0):
+        if evidence.attempts(self.stage.disk.durable, item) <= world.tries.get(("undo", item), 0):
             raise self.broken("INV-02", f"the compensation of {item} starts more often than attempts are durable")
         if key and key != attempts[-1].key:
             raise self.broken(
                 "INV-08", f"the compensation of {item} was given {key}, its attempt has {attempts[-1].key}"
             )
-        if _done(facts, attempts[-1].generation):
+        if evidence.done(facts, attempts[-1].generation):
             raise self.broken("INV-05", f"the compensation of {item} runs again after its success was durable")
         running = self.stage.process.pending if self.stage.process is not None else []
         if any(call.item == item for call in running):
@@ -250,7 +219,7 @@ class Judge:
         if unsafe and not world.standing(item):
             raise self.broken("INV-06", f"the compensation of {item} ({spec.decl}) runs and no effect of it stands")
         assert known is not None
-        if known.chain.row.state == "committed" and not _may_go(known):
+        if known.chain.row.state == "committed" and not evidence.may_go(known):
             raise self.broken("INV-17", f"the saga of {item} has committed, and its effect is compensated")
 
     def committed(self, log: SimLog, before: Image, items: Sequence[Item], verdicts: Sequence[Verdict]) -> None:
@@ -276,6 +245,7 @@ class Judge:
             raise self.broken("INV-10", f"{log.token} appends under epoch {item.epoch} to a saga of {owner}")
         if chain.current.leaf is not None:
             raise self.broken("INV-24", f"sealed saga {item.saga_id} got a record")
+        gate_invariants.check_beginnings(self, chain, item)
 
     def _amended(self, log: SimLog, target: Chain, item: Item) -> None:
         owner = target.current.owner
@@ -292,7 +262,7 @@ class Judge:
         chain = self.stage.disk.durable.chains.get(live.id)
         bodies = () if chain is None else chain.bodies
         if not any(type(body) in {r.SagaEnded, r.Suspended} for body in bodies):
-            if any(type(body) is r.Intent for body in live_bodies(self.stage.disk.image, live.id)):
+            if any(type(body) is r.Intent for body in evidence.live_bodies(self.stage.disk.image, live.id)):
                 raise self.broken("INV-18", f"{report.outcome} was reported, and a loss of power would take it back")
             return
         ended = min((body.n for body in bodies if type(body) is r.SagaEnded), default=len(bodies))
@@ -305,15 +275,19 @@ class Judge:
         if report.outcome == "committed":
             self._check_commit(bodies, report)
         found = self._read(live.id)
-        if found is not None and not _same(report_of(found), report):
+        if found is not None and not evidence.same(report_of(found), report):
             raise self.broken(
-                "INV-18", f"the caller was told {_shape(report)}, a reader finds {_shape(report_of(found))}"
+                "INV-18",
+                f"the caller was told {evidence.shape(report)}, a reader finds {evidence.shape(report_of(found))}",
             )
 
     def _check_commit(self, bodies: tuple[r.AnyRecord, ...], report: RollbackReport) -> None:
         """What ends committed has nothing in doubt, no failure that nobody saw, and all that stands is claimed."""
         if report.in_doubt:
             raise self.broken("INV-17", f"a saga committed with {report.in_doubt[0].step_id} in doubt")
+        flaw = gate_invariants.flaw_of_commit(bodies)
+        if flaw is not None:
+            raise self.broken("INV-17", f"a saga committed, and {flaw}")
         unseen = gate_invariants.unseen_failure(bodies)
         if unseen is not None:
             raise self.broken("INV-26", f"a saga committed over the failure of step {unseen}, which nobody saw")
@@ -336,10 +310,10 @@ class Judge:
         for item, answered in self.stage.answered:
             if answered is not process or process.log.failed or process.log.dead:
                 continue
-            for saga_id, no in set(_intents(image, item)):
+            for saga_id, no in set(evidence.intents(image, item)):
                 chain = image.chains[saga_id]
                 ends = [body.pos for body in chain.bodies if type(body) is r.SagaEnded]
-                facts = _about(image, chain, no)
+                facts = evidence.about(image, chain, no)
                 late = [f.pos for f in facts if type(f) is r.LateOutcome and f.state == "succeeded"]
                 tried = [fact.pos for fact in facts if type(fact) is r.CompensationIntent]
                 bound = self.stage.specs[item].decl not in {"final", "unbound"}
@@ -387,7 +361,11 @@ class Judge:
             image = self.stage.disk.image
             if process.log.failed or process.log.dead:
                 continue
-            facts = [fact for saga_id, no in _intents(image, item) for fact in _about(image, image.chains[saga_id], no)]
+            facts = [
+                fact
+                for saga_id, no in evidence.intents(image, item)
+                for fact in evidence.about(image, image.chains[saga_id], no)
+            ]
             late = {fact.state for fact in facts if type(fact) is r.LateOutcome}
             landed = self.stage.specs[item].act == "late+"
             if ("succeeded" not in late) if landed else not late:
@@ -401,7 +379,7 @@ class Judge:
                 raise self.broken("INV-28" if self.stage.resumed else "INV-21", f"{item} stands twice")
         image = self.stage.disk.image
         for item in standing:
-            if facts_of(image, item) is None:
+            if evidence.facts_of(image, item) is None:
                 raise self.broken("INV-15", f"{item} happened, and the log does not know of it")
 
     def _check_saga(self, image: Image, chain: Chain, view: SagaView) -> None:
@@ -419,13 +397,13 @@ class Judge:
                 items[step.tool.removeprefix("tool.")] = no
         stands = [item for item in items if self.stage.world.standing(item)]
         for item, no in items.items():
-            self._check_step(view, view.steps[no], item, stands=item in stands, facts=_about(image, chain, no))
+            self._check_step(view, view.steps[no], item, stands=item in stands, facts=evidence.about(image, chain, no))
         gate_invariants.check_facts(self, image, chain, view)
         gate_invariants.check_record_of_end(self, chain, report)
         gate_invariants.check_row(self, chain, view, {step.no for step in leftovers(view)})
         if report.clean and stands:
             raise self.broken("INV-04", f"saga {view.id} is reported clean, and {', '.join(stands)} stands")
-        if report.verified and not _confirmed(image, chain):
+        if report.verified and not evidence.confirmed(image, chain):
             raise self.broken("INV-04", f"saga {view.id} is reported verified, and no read-back confirms it")
         self._check_keys(image, chain)
         self._check_order(chain)
@@ -442,7 +420,7 @@ class Judge:
         bucket = bucket_of(view, step)
         spec = self.stage.specs[item]
         if bucket is None:
-            if not any(_says_absent(fact) for fact in facts):
+            if not any(evidence.says_absent(fact) for fact in facts):
                 raise self.broken("INV-15", f"{item} counts as absent, and no record says why")
             if stands:
                 raise self.broken("INV-15", f"{item} counts as absent ({step.error_type}), and stands")
@@ -460,7 +438,7 @@ class Judge:
         if bucket == "compensated" and looked and step.verified is not True:
             raise self.broken("INV-04", f"{item} ({spec}) is compensated, and nobody read it back")
         left = bucket in {"in_doubt", "failed", "conflicted", "orphaned"}
-        if left and not _may_stay(spec.decl, spec.undo, facts, stands=stands):
+        if left and not evidence.may_stay(spec.decl, spec.undo, facts, stands=stands):
             raise self.broken("INV-12", f"{item} ({spec}) is left {bucket}, and recovery could have settled it")
 
     def _check_keys(self, image: Image, chain: Chain) -> None:
@@ -491,103 +469,3 @@ class Judge:
                     raise self.broken("INV-14", f"step {body.step} is compensated after step {lowest[0]}")
                 if lowest is None or body.step < lowest[0]:
                     lowest = body.step, body.n
-
-
-def _intents(image: Image, item: str) -> list[tuple[str, int]]:
-    """Return saga and step of every intent of an item's tool."""
-    name = tool_name(item)
-    return [
-        (saga_id, body.step)
-        for saga_id, chain in image.chains.items()
-        for body in chain.bodies
-        if type(body) is r.Intent and body.tool == name and body.refused is None
-    ]
-
-
-def _attempts(image: Image, item: str) -> int:
-    """Return how many attempts to compensate an item the log has, over all its steps."""
-    return sum(
-        type(fact) is r.CompensationIntent
-        for saga_id, no in set(_intents(image, item))
-        for fact in _about(image, image.chains[saga_id], no)
-    )
-
-
-def live_bodies(image: Image, saga_id: str) -> tuple[r.AnyRecord, ...]:
-    """Return the records of a saga, or nothing."""
-    chain = image.chains.get(saga_id)
-    return () if chain is None else chain.bodies
-
-
-def _done(facts: tuple[r.AnyRecord, ...], generation: int) -> bool:
-    """Tell whether a compensation of this generation succeeded, by the records."""
-    current = 0
-    for fact in facts:
-        if type(fact) is r.CompensationIntent:
-            current = fact.generation
-        elif type(fact) is r.CompensationOutcome and fact.state in _GONE and current == generation:
-            return True
-    return False
-
-
-def _superseded(facts: tuple[r.AnyRecord, ...]) -> bool:
-    """Tell whether a late answer came while the attempt was on its way."""
-    return type(facts[-1]) is r.LateOutcome
-
-
-def _may_go(known: Known) -> bool:
-    """Tell whether an effect of a committed saga may be compensated: it came late, or its own scope rolled back."""
-    rolled = {body.scope for body in known.chain.bodies if type(body) is r.RollbackStarted}
-    return any(type(fact) is r.LateOutcome or (type(fact) is r.Intent and fact.scope in rolled) for fact in known.facts)
-
-
-def _confirmed(image: Image, chain: Chain) -> bool:
-    """Tell whether every step of a clean rollback was read back, and none was assumed absent."""
-    for no in {body.step for body in chain.bodies if type(body) is r.Intent}:
-        facts = _about(image, chain, no)
-        done = [f for f in facts if type(f) is r.CompensationOutcome and f.state in _GONE]
-        assumed = any(type(fact) is r.Outcome and fact.assumed for fact in facts)
-        if assumed or any(fact.verified is not True for fact in done[-1:]):
-            return False
-    return True
-
-
-def _says_absent(fact: r.AnyRecord) -> bool:
-    match fact:
-        case r.Outcome() | r.LateOutcome():
-            return fact.state == "failed"
-        case r.Probed():
-            return fact.answer == "not_landed"
-        case r.Settled():
-            return fact.verdict == "did-not-happen"
-        case r.Intent():
-            return fact.refused is not None
-        case _:
-            return False
-
-
-def _may_stay(decl: str, undo: str, facts: tuple[r.AnyRecord, ...], *, stands: bool) -> bool:
-    """Tell whether a work item may be left, by what its tool declares and what its compensator does."""
-    if decl in {"final", "blind", "unbound"} or undo in {"fail", "conflict"}:
-        return True
-    if decl == "look" and undo in {"hidden", "deaf+", "deaf-"}:
-        return True
-    attempted = any(type(fact) is r.CompensationIntent for fact in facts)
-    if not attempted:  # In doubt: nobody can tell without a probe, and nobody may guess.
-        return decl not in _SETTLED_LATER and not any(_landed(fact) for fact in facts)
-    # An attempt without an outcome, and no safe way to repeat it; a look would have told that it worked.
-    return decl == "plain" or (decl == "look" and stands)
-
-
-def _landed(fact: r.AnyRecord) -> bool:
-    return isinstance(fact, r.Outcome | r.LateOutcome) and fact.state == "succeeded" and fact.bound
-
-
-def _shape(report: RollbackReport) -> tuple[object, ...]:
-    names = ("kept", "compensated", "in_doubt", "conflicted", "failed", "orphaned", "assumed_absent")
-    buckets = tuple((n, tuple(s.step_id for s in getattr(report, n))) for n in names if getattr(report, n))
-    return (report.outcome, report.clean, report.verified, *buckets)
-
-
-def _same(first: RollbackReport, second: RollbackReport) -> bool:
-    return _shape(first) == _shape(second)

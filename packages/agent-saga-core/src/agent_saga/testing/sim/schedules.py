@@ -16,7 +16,18 @@ from agent_saga.testing.sim import policies
 from agent_saga.testing.sim.crashes import Found, restart
 from agent_saga.testing.sim.invariants import Violation
 from agent_saga.testing.sim.scheduler import Move, Run, Wait, every_run, jump, kill, random_run, replaying
-from agent_saga.testing.sim.script import Scenario, call_of, enter, items_of, leave, make, parse, program
+from agent_saga.testing.sim.script import (
+    Scenario,
+    call_of,
+    enter,
+    inner,
+    items_of,
+    leave,
+    leave_inner,
+    make,
+    parse,
+    program,
+)
 from agent_saga.testing.sim.stage import Process, Stage, installed
 from agent_saga.testing.sim.tools import Tools
 
@@ -163,6 +174,28 @@ def _left_running(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> No
         yield from leave(process, saga, None)
 
     run.add(process, "scope", scope())
+
+
+def _in_a_scope(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """Branches run in a nested scope, which is left with the first error while others go on; the saga goes on too."""
+    process = Process(stage, 1)
+
+    def one_by_one(scope: Saga, items: list[str]) -> Generator[Op, Any, None]:
+        for item in items:
+            yield from make(process, scope, item)
+
+    def outer() -> Generator[Op, Any, None]:
+        saga = yield from enter(process, "A")
+        scope = inner(process, saga, 0)
+        first, *others = items_of(scenarios[0], "A")
+        branches = [run.add(process, "branch 1", make(process, scope, first))]
+        branches.append(run.add(process, "branch 2", one_by_one(scope, others)))
+        error = yield Wait(branches)
+        yield from leave_inner(process, scope, error)
+        yield _Ended(branches)
+        yield from leave(process, saga, None)
+
+    run.add(process, "scope", outer())
 
 
 def _retrying(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
@@ -340,6 +373,7 @@ FAMILIES: Final[dict[str, Family]] = {
         Family("resource-in-two", (_HELD_BACK, _HELD_KEPT), _in_two_processes, depth=12),
         Family("purse-too-small", (_SHORT, _SHORT), _in_two_processes_short, depth=12),
         Family("left-running", ("keyed:ok:ok,absent:doubt+:ok/commit/plain",), _left_running, depth=10),
+        Family("siblings-inside", ("keyed:fail:ok,keyed:ok:ok,keyed:ok:ok/commit/plain",), _in_a_scope, depth=12),
         Family("siblings-retrying", ("absent:doubt-:ok,keyed:fail:ok/commit/plain",), _retrying, depth=10),
         Family("cancelled", (_STOPPED,), _cancelled, depth=30, stays=True),
         Family("interrupted", (_STOPPED,), _interrupted, depth=30, stays=True),

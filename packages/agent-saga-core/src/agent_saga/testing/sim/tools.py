@@ -178,8 +178,8 @@ def _by_callable(call: CallView) -> BoundCall:
 
 def _probe(key: str, kwargs: dict[str, Any]) -> Landed | NotLanded:  # noqa: ARG001 - it is called by name.
     stage().judge.asked("a probe")
-    world = stage().world
-    return Landed({"id": kwargs["item"]}) if world.landed.get(kwargs["item"]) else NotLanded()
+    stands = stage().world.standing(kwargs["item"])  # One that was compensated was another call's.
+    return Landed({"id": kwargs["item"]}) if stands else NotLanded()
 
 
 def _blind(key: str, kwargs: dict[str, Any]) -> Unknowable:  # noqa: ARG001 - it is called by name.

@@ -298,7 +298,7 @@ def danger(bodies):
     return tool(risky)
 
 
-WAYS = {"plain": {}, "key": {"key_param": None}, "probe": {"probe": find_probed}}
+WAYS = {"plain": {}, "probe": {"probe": find_probed}}
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
@@ -318,27 +318,28 @@ def test_a_tool_that_waits_for_an_event(kit, shop, maker, elsewhere, way):
     assert (saga.report.outcome, bodies) == ("committed", ["begun", "begun"])
 
 
-def test_a_tool_that_waits_and_an_approval(kit, shop, maker):
-    """A tool that waits by itself is not woken by the answer to another call's question, which is addressed to that."""
+def test_a_tool_that_waits_beside_an_approval(kit, shop, maker):
+    """A tool that says what it waits for is not woken by the answer to another call's question."""
     kit.declare("risky", **BACK)
-    calls = [("charge", B), ("risky", A)]
 
-    def answer(event):
-        return [{"response": "yes", "approval": event.get("approval")}] if event.get("approval") else []
+    async def risky(ctx: Context, thing: str) -> dict:
+        """Ask, and charge."""
+        asks = {"waiter_event": InputRequiredEvent(prefix="?"), "requirements": {"about": thing}}
+        answer = await ctx.wait_for_event(HumanResponseEvent, waiter_id=thing, **asks)
+        return new("risky", f"{thing} {answer.response}")
 
     async def main():
-        agent = maker.agent([charge, danger([])], calls)
+        agent, stopped = maker.agent([charge, tool(risky)], [("charge", B), ("risky", A)]), False
         async with kit.transaction("buy", key="order-1", policies=[AskFirst("b")]) as saga:
             handler = agent.run(user_msg="go")
             async for event in handler.stream_events():
                 if isinstance(event, InputRequiredEvent) and event.get("approval"):
                     handler.ctx.send_event(HumanResponseEvent(response="yes", approval=event.get("approval")))
-                if isinstance(event, ToolCallResult) and event.tool_id == "c1":
-                    break
-            await handler.cancel_run()
+                if isinstance(event, ToolCallResult) and not stopped:
+                    stopped = True
+                    handler.ctx.send_event(HumanResponseEvent(response="fine", about="a"))
+            await handler
         return saga
 
-    assert answer(InputRequiredEvent(prefix="x")) == []
     saga = asyncio.run(main())
-    assert saga.report.outcome in {"suspended", "committed"}
-    assert ("charge", "b") in shop.events
+    assert (shop.events, saga.report.outcome) == ([("charge", "b"), ("risky", "a fine")], "committed")

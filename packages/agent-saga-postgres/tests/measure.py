@@ -34,7 +34,9 @@ def measure(url, *, steps=300):
         steps: of each kind.
     """
     kit = AgentKit(url)
-    call = kit.wrap(lambda item: {"id": item}, name="call", effect="compensable", compensate=take_back.bind(item="result.id"))
+    call = kit.wrap(
+        lambda item: {"id": item}, name="call", effect="compensable", compensate=take_back.bind(item="result.id")
+    )
 
     async def answer(item: str):
         return {"id": item}

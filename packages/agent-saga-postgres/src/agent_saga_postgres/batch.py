@@ -66,7 +66,10 @@ class Sending:
         item = self.item
         changes = (item.facts, None if item.amended is None else item.amended.facts)
         return bool(item.requires) or any(
-            fact.kind == "spend" for change in changes if change is not None for fact in (*change.added, *change.removed)
+            fact.kind == "spend"
+            for change in changes
+            if change is not None
+            for fact in (*change.added, *change.removed)
         )
 
     def check(self) -> None:

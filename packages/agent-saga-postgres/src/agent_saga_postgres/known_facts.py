@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from agent_saga.store.port import FactsChange
     from agent_saga_postgres.link import Link
 
-_FACTS: Final = "SELECT kind, facts.name, facts.saga, no, facts.value, at FROM facts JOIN jsonb_array_elements($1::jsonb) AS w "
+_FACTS: Final = (
+    "SELECT kind, facts.name, facts.saga, no, facts.value, at FROM facts JOIN jsonb_array_elements($1::jsonb) AS w "
+)
 _OF_NAMES: Final = _FACTS + "ON kind = w.value->>0 AND facts.name = w.value->>1"
 _OF_SAGAS: Final = _FACTS + "ON kind = w.value->>0 AND facts.name = w.value->>1 AND facts.saga = w.value->>2"
 

@@ -32,7 +32,7 @@ _KEPT_S: Final = 86_400.0
 """Rows of dead owners are removed so long after the end of their lease; a missing row means dead, too."""
 _IDLE_LINKS_MAX: Final = 4
 _ANSWER_S_MIN: Final = 2.0
-"""A renewal waits for its answer for a third of the lease, and at least so long: a new connection would be no faster."""
+"""A renewal waits for its answer for a third of the lease, and at least so long: a new connection is no faster."""
 _PUBLISH: Final = (
     "INSERT INTO owners(token, host, pid, ttl_s, since, expires_at) VALUES($1, $2, $3::bigint, $4::double precision, "
     "clock_timestamp(), clock_timestamp() + make_interval(secs => $4::double precision)) "
@@ -42,7 +42,8 @@ _RENEW: Final = (
     "UPDATE owners SET expires_at = clock_timestamp() + make_interval(secs => ttl_s) WHERE token = $1 RETURNING token"
 )
 _GIVE_BACK: Final = (
-    "DELETE FROM owners WHERE token = $1 OR expires_at < clock_timestamp() - make_interval(secs => $2::double precision)"
+    "DELETE FROM owners WHERE token = $1 "
+    "OR expires_at < clock_timestamp() - make_interval(secs => $2::double precision)"
 )
 _STAND_IN: Final = (
     "INSERT INTO owners(token, host, pid, ttl_s, since, expires_at) VALUES($1, '', 0, 0, clock_timestamp(), "
@@ -200,8 +201,11 @@ class Keeper:
 
     def _sleep(self, link: Link) -> None:
         left = self._renew_at - time.monotonic() if self.token is not None else None
-        ready, _, _ = select.select([link.fileno, self._ear], [], [], None if left is None else max(left, 0.0))
-        if self._ear in ready:
+        poll = select.poll()
+        for descriptor in (link.fileno, self._ear.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        ready = poll.poll(None if left is None else max(left * 1000, 0.0))
+        if any(descriptor == self._ear.fileno() for descriptor, _ in ready):
             self._ear.recv(4096)
 
     def _ring(self) -> None:

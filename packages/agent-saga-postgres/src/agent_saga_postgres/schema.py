@@ -11,7 +11,7 @@ from agent_saga.model.records import FORMAT, FORMAT_MINOR
 from agent_saga_postgres.functions import FUNCTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from agent_saga_postgres.link import Link, Rows
 
@@ -35,8 +35,9 @@ TABLES: Final = (
     "CREATE INDEX sagas_amending ON sagas(amends) WHERE amends IS NOT NULL",
     "CREATE UNIQUE INDEX sagas_by_leaf ON sagas(leaf) WHERE leaf IS NOT NULL",
     'CREATE TABLE keys(key text COLLATE "C" PRIMARY KEY, saga text COLLATE "C" NOT NULL)',
-    """CREATE TABLE facts(kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, saga text COLLATE "C" NOT NULL,
-  no bigint NOT NULL, value text NOT NULL, at bigint NOT NULL, PRIMARY KEY(kind, name, saga, no))""",
+    """CREATE TABLE facts(kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL,
+  saga text COLLATE "C" NOT NULL, no bigint NOT NULL, value text NOT NULL, at bigint NOT NULL,
+  PRIMARY KEY(kind, name, saga, no))""",
     "CREATE INDEX facts_by_saga ON facts(saga)",
     """CREATE TABLE owners(token text COLLATE "C" PRIMARY KEY, host text NOT NULL, pid bigint NOT NULL,
   ttl_s double precision NOT NULL, since timestamptz NOT NULL, expires_at timestamptz NOT NULL)
@@ -60,7 +61,9 @@ class Migration:
     statements: Sequence[str]
 
 
-MIGRATIONS: Final = (Migration(version=1, statements=(*TABLES, *FUNCTIONS, *TRIGGERS, "INSERT INTO ends VALUES(true, 0, 0)")),)
+MIGRATIONS: Final = (
+    Migration(version=1, statements=(*TABLES, *FUNCTIONS, *TRIGGERS, "INSERT INTO ends VALUES(true, 0, 0)")),
+)
 VERSION: Final = MIGRATIONS[-1].version
 
 
@@ -101,7 +104,7 @@ def look(run: Callable[..., Rows], schema: str, location: str) -> Found | None:
                 "with ?schema=NAME"
             )
         return None
-    found = dict(run("SELECT name, value FROM meta"))
+    found: dict[str, str] = dict(run("SELECT name, value FROM meta"))
     if found.get("format") != str(FORMAT) or "log" not in found or not found.get("schema", "").isdecimal():
         raise LogUnusable(f"{location}: the schema {schema!r} is no log of format {FORMAT} of agent-saga")
     if int(found["schema"]) > VERSION:

@@ -1,8 +1,8 @@
 """Halts, drains and quarantines as they are now, read once for many intents of one moment, and still never stale.
 
 They are asked for before each intent, and a question to the server costs as much as an append. So an answer serves all
-who ask within `KEPT_S` after the question was sent, and whoever puts or lifts a stop waits `WAITED_S` between the commit
-and its return: by then no process uses an answer from before the commit. The clock is one that counts while the
+who ask within `KEPT_S` after the question was sent, and whoever puts or lifts a stop waits `WAITED_S` between the
+commit and its return: by then no process uses an answer from before the commit. The clock is one that counts while the
 machine sleeps, and the wait is four times as long as an answer is used, so clocks may run that much apart.
 """
 

@@ -195,8 +195,8 @@ class PostgresWriter:
             current, head = holdings.saga(item.saga_id), self._heads.get(item.saga_id)
             if sending.verdict is None and current is not None and head not in {None, current.head}:
                 raise self._stop(
-                    f"saga {item.saga_id!r} has other records than this process wrote: somebody changed the log, or the "
-                    "server lost some of it (a failover to a replica that was behind?)"
+                    f"saga {item.saga_id!r} has other records than this process wrote: somebody changed the log, or "
+                    "the server lost some of it (a failover to a replica that was behind?)"
                 )
             if isinstance(sending.verdict, Stale):
                 self._heads.pop(item.saga_id, None)

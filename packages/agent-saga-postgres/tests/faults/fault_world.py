@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from agent_saga import AgentKit, compensator
 from agent_saga.runtime.ops import drive
@@ -18,15 +19,14 @@ DEATH_SEEN_S = 30.0
 
 def note(what, item):
     """Write one line; appending is atomic, and survives the death of the process."""
-    with open(os.environ[PLACE], "ab", buffering=0) as file:
+    with Path(os.environ[PLACE]).open("ab", buffering=0) as file:
         file.write(f"{what} {item}\n".encode())
 
 
 def seen():
     """Return how often each thing happened."""
     try:
-        with open(os.environ[PLACE], encoding="utf-8") as file:
-            return Counter(file.read().splitlines())
+        return Counter(Path(os.environ[PLACE]).read_text("utf-8").splitlines())
     except FileNotFoundError:
         return Counter()
 

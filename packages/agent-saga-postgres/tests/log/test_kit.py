@@ -11,12 +11,12 @@ import psycopg
 import pytest
 
 from agent_saga import AgentKit, Ask, compensator
+from agent_saga.audit.leaves import root
 from agent_saga.errors import GateRefused
 from agent_saga.runtime.operators import act, decide_approval, lift, pending
 from agent_saga.store.open import open_log
 from agent_saga.store.port import Announces
 from agent_saga.store.schema import APPLICATION_ID, TABLES
-from agent_saga.audit.leaves import root
 from agent_saga.store.verify import verify
 from agent_saga_postgres import PostgresLog
 from pytest_agent_saga.conformance.sagas import Scribe, dump, everything
@@ -86,7 +86,11 @@ def test_commands_find_the_log_by_its_url(log_url):
         put(item="a")
     kit.close()
     url = log_url.replace("//postgres@", "//postgres:s3cret@")
-    verified, exported, listed = command("verify", "--log", url), command("export", AGENT_SAGA_LOG=url), command("sagas", "--log", url)
+    verified, exported, listed = (
+        command("verify", "--log", url),
+        command("export", AGENT_SAGA_LOG=url),
+        command("sagas", "--log", url),
+    )
     assert [done.returncode for done in (verified, exported, listed)] == [0, 0, 0]
     assert "no damage found" in verified.stdout
     assert len(exported.stdout.splitlines()) == 4
@@ -116,7 +120,10 @@ def test_an_independent_verifier_accepts_the_log(log_url, saga_postgres_url, tmp
             target.executemany(f"INSERT INTO {table} VALUES({', '.join('?' * len(columns))})", rows)
     target.close()
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "verify_independently.py"), str(copy)], capture_output=True, text=True, check=False
+        [sys.executable, str(ROOT / "scripts" / "verify_independently.py"), str(copy)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout.split(":")[0]) == (0, "undamaged")
     with_ours = open_log(str(copy), create=False, allow_fs=True)

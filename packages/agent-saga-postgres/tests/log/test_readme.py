@@ -14,7 +14,9 @@ def test_the_program_runs(log_url, tmp_path):
     (program,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert PLACE in program
     (tmp_path / "shop.py").write_text(program.replace(PLACE, log_url))
-    done = subprocess.run([sys.executable, "-W", "ignore", "shop.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "shop.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "lamp is sold out; payments: {}" in done.stdout
     assert "rolled back, clean" in done.stdout

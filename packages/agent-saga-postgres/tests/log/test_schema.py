@@ -88,7 +88,10 @@ def test_processes_that_make_the_log_at_once(log_url, admin):
 def test_an_older_schema_is_brought_up_to_date(log, log_url, admin, monkeypatch):
     """PG-34: a newer version of the package changes the tables once, in one transaction, and keeps what is there."""
     Scribe(log, 1).open()
-    later = (*MIGRATIONS, Migration(version=schema.VERSION + 1, statements=("ALTER TABLE owners ADD COLUMN note text",)))
+    later = (
+        *MIGRATIONS,
+        Migration(version=schema.VERSION + 1, statements=("ALTER TABLE owners ADD COLUMN note text",)),
+    )
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     link = Link(parse(log_url))
     assert look(link.run, "agent_saga", "x").behind

@@ -17,8 +17,14 @@ SECRET = "hunter2-s3cret"
         ("postgres://ann@db:5433/app", "postgresql://ann@db:5433/app"),
         (f"postgresql://ann:{SECRET}@db/app", "postgresql://ann@db/app"),
         (f"postgresql://db/app?user=ann&password={SECRET}", "postgresql://ann@db/app"),
-        (f"postgresql://ann:{SECRET}%40x@db/app?sslpassword={SECRET}&sslmode=require", "postgresql://ann@db/app?sslmode=require"),
-        ("postgresql://a,b:5433/app?target_session_attrs=read-write", "postgresql://a,b:5433/app?target_session_attrs=read-write"),
+        (
+            f"postgresql://ann:{SECRET}%40x@db/app?sslpassword={SECRET}&sslmode=require",
+            "postgresql://ann@db/app?sslmode=require",
+        ),
+        (
+            "postgresql://a,b:5433/app?target_session_attrs=read-write",
+            "postgresql://a,b:5433/app?target_session_attrs=read-write",
+        ),
         ("postgresql:///app?host=/run/pg&schema=mine", "postgresql:///app?host=/run/pg&schema=mine"),
     ],
 )
@@ -57,7 +63,11 @@ def test_what_cannot_be_read_is_not_repeated(url):
     """PG-22: a URL that is no URL of a log is refused, without a word of what it holds."""
     with pytest.raises(LogUnusable) as caught:
         open_log(url, create=True)
-    told = str(caught.value) + repr(caught.value.__cause__) + repr(caught.value.__context__ if not caught.value.__suppress_context__ else "")
+    told = (
+        str(caught.value)
+        + repr(caught.value.__cause__)
+        + repr(caught.value.__context__ if not caught.value.__suppress_context__ else "")
+    )
     assert SECRET not in told
 
 

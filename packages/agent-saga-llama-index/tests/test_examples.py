@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # Each process imports the framework, for seconds.
 
 
 class Desk:
@@ -30,7 +30,7 @@ class Desk:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=200,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr

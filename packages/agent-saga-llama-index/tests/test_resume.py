@@ -29,7 +29,7 @@ def program(folder, mode, code=0):
         [sys.executable, HERE / "llama_resume_program.py", folder, mode],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
         env=os.environ.copy(),
     )
@@ -38,6 +38,7 @@ def program(folder, mode, code=0):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # Each process imports the framework, for seconds.
 @pytest.mark.parametrize("killed", [False, True])
 def test_paused_in_one_process_and_resumed_in_another(tmp_path, killed):
     """A paused run goes on in other processes, and one that is killed after its effect is resumed: each line once."""

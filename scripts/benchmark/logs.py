@@ -24,7 +24,7 @@ SAGAS: Final = 100_000
 STEPS: Final = 4
 """With its beginning and end a saga of 4 steps has 10 records."""
 LONG_STEPS: Final = 20
-ORPHANS: Final = 10_000
+ORPHANS: Final = 2_000
 BATCH: Final = 100
 
 

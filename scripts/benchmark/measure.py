@@ -80,6 +80,13 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def worked(call: Callable[[], object]) -> float:
+    """Return how many seconds of processor time a call takes, in all threads."""
+    started = time.process_time()
+    call()
+    return time.process_time() - started
+
+
 def lowest_us(call: Callable[[int], object], times: int, *, rounds: int) -> float:
     """Return microseconds for one of `times` repetitions in the quietest of some rounds: what it costs, without noise.
 

@@ -513,7 +513,7 @@ def decode_bodies(bodies: Sequence[bytes]) -> list[AnyRecord]:
     # A body that is its own re-encoding has no line feed, so there is one line for each, and one way to divide them.
     if not len(records) == len(bodies) == joined.count(b"\n") or _encode_lines(records) != joined:
         raise ValueError("a body is not in canonical form")
-    if any([record.v != FORMAT for record in records]):  # noqa: C419 - faster than a generator, and mostly all are read.
+    if {record.v for record in records} - {FORMAT}:
         raise ValueError("a body is of another format version")
     return records
 

@@ -103,9 +103,11 @@ class MarkWriter:
         if durable:
             self._durable = pos
         text = f"{self._head} {pos:020d} {self._durable:020d}"
-        # A mark that cannot be written stays behind the log: it then notices less, and accuses nobody wrongly.
-        with contextlib.suppress(OSError):
-            os.pwrite(self._fd, f"{text} {zlib.crc32(text.encode()):08x}\n".encode(), 0)
+        data = text.encode()
+        try:
+            os.pwrite(self._fd, b"%b %08x\n" % (data, zlib.crc32(data)), 0)
+        except OSError:
+            return  # A mark that cannot be written stays behind the log: it notices less, and accuses nobody wrongly.
 
     def close(self) -> None:
         """Close the file; the mark stays."""

@@ -102,21 +102,17 @@ def check_page(page: Sequence[StoredRecord], previous: bytes, n: int) -> Iterabl
         CorruptLog: see `check_record`.
     """
     head, number = previous, n
+    payloads = [stored.payload for stored in page]
     try:
-        bodies = [stored.body for stored in page]
-        payloads = [stored.payload for stored in page]
         if sum([len(payload) for payload in payloads if payload is not None]) > _TOGETHER_BYTES_MAX:
             return check_each(page, previous, n)
+        bodies = [stored.body for stored in page]
         records = decode_bodies(bodies)
         values = open_payloads(records, payloads)
         for stored, body, record in zip(page, bodies, records, strict=True):
             head = sha256(head + body).digest()
-            if (
-                head != stored.hash
-                or not stored.n == record.n == number
-                or record.pos != stored.pos
-                or record.saga != stored.saga_id
-            ):
+            same_place = record.pos == stored.pos and record.saga == stored.saga_id
+            if head != stored.hash or not stored.n == record.n == number or not same_place:
                 return check_each(page, previous, n)
             number += 1
     except (ValueError, TypeError):

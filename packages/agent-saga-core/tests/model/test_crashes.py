@@ -152,4 +152,4 @@ def test_ci_tier_holds(capsys):
     with capsys.disabled():
         print("\n" + proof.format_text())
     assert proof.holds, proof.format_text()
-    assert proof.crash_points >= 200_000
+    assert proof.crash_points >= prove.CI_POINTS_MIN

@@ -8,8 +8,9 @@ import pytest
 
 import agent_saga
 from agent_saga.errors import InvariantViolation, UsageError
-from agent_saga.testing.sim import verify
+from agent_saga.testing.sim import prove, verify
 from agent_saga.testing.sim.invariants import INVARIANTS
+from agent_saga.testing.sim.twins import TWINS
 
 GUARANTEES = Path(__file__).parents[4] / "docs" / "guarantees.md"
 
@@ -55,3 +56,20 @@ def test_guarantees_page_says_each_invariant():
     """docs/guarantees.md lists every invariant with its promise and its words, and no other."""
     rows = re.findall(r"^\| (INV-\d+) \| (\d) \| (.+?) \|", GUARANTEES.read_text("utf-8"), re.MULTILINE)
     assert rows == [(name, str(promise), text) for name, (promise, text) in INVARIANTS.items()]
+
+
+def test_guarantees_page_names_each_seeded_bug():
+    """docs/guarantees.md lists, for each invariant, the bugs that are planted for it, and no other."""
+    rows = re.findall(r"^\| (INV-\d+) \| \d \| .+? \| (.+?) \|$", GUARANTEES.read_text("utf-8"), re.MULTILINE)
+    for name, bugs in rows:
+        assert sorted(bugs.split("; ")) == sorted(twin.bug for twin in TWINS if twin.invariant == name), name
+
+
+def test_pages_claim_what_the_code_reaches():
+    """The counts that the pages promise are those that the tiers are held to."""
+    page = GUARANTEES.read_text("utf-8")
+    for count in (prove.CI_POINTS_MIN, prove.MILLION):
+        assert f"at least {count:,} distinct crash points" in page
+    shown = (GUARANTEES.parent / "cli.md").read_text("utf-8")
+    assert f"{len(INVARIANTS)} invariants" in shown
+    assert f"seeded bugs: {len(TWINS)} of {len(TWINS)} caught" in shown

@@ -30,6 +30,8 @@ SHRINK_TRIES_MAX: Final = 400
 FOUND_MAX: Final = 3
 """Counterexamples after which a run stops."""
 MILLION: Final = 1_000_000
+CI_POINTS_MIN: Final = 200_000
+"""Distinct crash points that the CI tier must reach; docs/guarantees.md says so, and for `MILLION`, too."""
 ALL_SUBSETS: Final = 3
 """Sagas of up to so many steps are tried with every subset of failing compensations in the quick tier."""
 CI_STEPS: Final = 4

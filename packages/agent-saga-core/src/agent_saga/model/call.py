@@ -69,8 +69,8 @@ class SagaFacts(Protocol):
 class Policy(Protocol):
     """A rule: decides about a call before its effect. Sync or async; an exception refuses.
 
-    A sync policy that may take long states an attribute `decide_within_s`: it runs in a thread of its own, and what takes
-    longer refuses.
+    A sync policy that may take long states an attribute `decide_within_s`: it runs in a thread of its own, and is
+    refused after that time.
     """
 
     def decide(self, call: ProposedCall, saga: SagaFacts) -> Decision | Awaitable[Decision]:

@@ -206,6 +206,24 @@ def test_leftovers_of_a_lost_log_are_not_mixed_in(path):
         committed(log, 1)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", ["any", "lock", "read", "open"])
+def test_a_bad_disk_does_not_keep_the_dead_alive(path, vfs, kind):
+    """F-17: whatever the disk says while a log is closed, its process owns nothing afterwards."""
+    log = SqliteLog(path, create=True, vfs=vfs.name)
+    Scribe(log, 1, owner=log.owner()).open()
+    assert len(log.rows(Query())) == 1
+    vfs.faults.fail(kind, error=apsw.CorruptError)
+    with contextlib.suppress(StoreError):
+        log.close()
+    vfs.faults.heal()
+    with contextlib.closing(open_log(str(path), create=False)) as other:
+        (row,) = other.rows(Query())
+        proof = other.prove_dead(row.row.owner)
+        assert proof is not None
+        proof.close()
+
+
 LOCKER = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)

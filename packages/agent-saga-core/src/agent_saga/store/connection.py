@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import time
@@ -73,10 +74,10 @@ def connect(path: Path, *, vfs: str | None, wait_s: float) -> tuple[apsw.Connect
         log = check_schema(connection, str(path))
         check_tail(connection, path, log=log)
     except (apsw.Error, UnicodeDecodeError) as error:
-        _close(connection)
+        close_quietly(connection)
         raise translated(error, path, wait_s) from error
     except BaseException:
-        _close(connection)
+        close_quietly(connection)
         raise
     return connection, log
 
@@ -108,9 +109,11 @@ def _open(path: Path, vfs: str | None) -> apsw.Connection:
     return apsw.Connection(str(path), vfs=vfs, flags=flags)
 
 
-def _close(connection: apsw.Connection | None) -> None:
+def close_quietly(connection: apsw.Connection | None) -> None:
+    """Close a connection; what the disk says to that is of no use: nothing is written by closing that counts."""
     if connection is not None:
-        connection.close()
+        with contextlib.suppress(apsw.Error):
+            connection.close()
 
 
 def _patience(wait_s: float) -> Callable[[int], bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -12,7 +13,15 @@ import apsw
 
 from agent_saga.errors import CorruptLog, LogFailed, LogMissing
 from agent_saga.machine.gate import Fact
-from agent_saga.store.connection import WAIT_S, WAIT_TO_READ_S, check_place, check_tail, connect, translated
+from agent_saga.store.connection import (
+    WAIT_S,
+    WAIT_TO_READ_S,
+    check_place,
+    check_tail,
+    close_quietly,
+    connect,
+    translated,
+)
 from agent_saga.store.owners import Owners
 from agent_saga.store.port import StoredRecord, StoredRow
 from agent_saga.store.schema import (
@@ -274,9 +283,11 @@ class SqliteLog:
 
     def _close_reader(self, reader: apsw.Connection) -> None:
         wal = self._path.with_name(self._path.name + "-wal")
-        if wal.exists() and wal.stat().st_size == 0:  # Nothing to move: SQLite may remove the files that it made.
-            reader.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-        reader.close()
+        # Tidying only, which a bad disk may refuse: ownership must be given back all the same.
+        with contextlib.suppress(apsw.Error, OSError):
+            if wal.exists() and wal.stat().st_size == 0:  # Nothing to move: SQLite may remove the files that it made.
+                reader.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        close_quietly(reader)
 
     def close(self) -> None:
         """See LogStore.close."""

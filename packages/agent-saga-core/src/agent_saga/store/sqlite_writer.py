@@ -15,7 +15,7 @@ import msgspec
 from agent_saga.errors import CorruptLog, InvariantViolation, LogFailed
 from agent_saga.machine.gate import Fact
 from agent_saga.model.records import Intent, SagaOpened, encode_body
-from agent_saga.store.connection import check_place, connect, mark_path
+from agent_saga.store.connection import check_place, close_quietly, connect, mark_path
 from agent_saga.store.mark import MarkWriter, read_mark
 from agent_saga.store.owners import Mutex
 from agent_saga.store.port import Committed
@@ -94,7 +94,7 @@ class SqliteWriter:
             create_file(path, vfs=vfs)
         connection, log = connect(path, vfs=vfs, wait_s=wait_s)
         if connection.readonly("main"):
-            connection.close()
+            close_quietly(connection)
             raise LogFailed(f"the log {path} is read-only here")
         connection.execute("PRAGMA journal_mode=wal")
         connection.execute("PRAGMA fullfsync=1")  # Only macOS knows the difference.
@@ -356,7 +356,7 @@ class SqliteWriter:
                 self.sync()
                 self._leave_one_file()
         finally:
-            self._connection.close()
+            close_quietly(self._connection)
             self._mark.close()
             self._mutex.close()
 

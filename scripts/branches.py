@@ -21,7 +21,7 @@ MEASURED = (
     *(f"runtime/{name}.py" for name in ("compensate", "ending", "late", "opening", "recover", "rollback", "settle")),
     "runtime/verdict.py",
 )
-SUITES = ("engine", "gate_engine", "store", "crash", "kit", "audit", "model")
+SUITES = ("machine", "engine", "gate_engine", "store", "crash", "cli", "audit", "model", "kit")
 CHOSEN = "not slow and not exhaustive and not example"
 SETTINGS = """
 [run]

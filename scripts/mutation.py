@@ -32,7 +32,7 @@ SOURCE = ROOT / "packages" / "agent-saga-core" / "src"
 TESTS = ROOT / "packages" / "agent-saga-core" / "tests"
 RECOVERY = ("compensate", "ending", "late", "opening", "recover", "rollback", "settle", "verdict")
 SUITES = (
-    *("engine", "gate_engine"),
+    *("machine", "engine", "gate_engine"),
     *(f"store/{name}" for name in ("test_golden.py", "test_port.py")),
     *(f"model/{name}" for name in ("test_crashes.py", "test_found.py", "test_schedules.py")),
 )
@@ -150,11 +150,11 @@ def recorded(folder: Path, asked_for: Path | None) -> Record:
         os.waitpid(child, 0)
     if not out.exists():
         sys.exit((folder / "record.log").read_text("utf-8", "replace")[-3000:])
-    if asked_for is not None and out != asked_for:
-        shutil.copy(out, asked_for)
     known = json.loads(out.read_text("utf-8"))
     if not known["seconds"]:
         sys.exit((folder / "record.log").read_text("utf-8", "replace")[-3000:])
+    if asked_for is not None and out != asked_for:
+        shutil.copy(out, asked_for)
     for test in known["failed"]:
         print(f"fails without any mutant, and is left out: {test}", flush=True)
     lines = {module: {int(line): tests for line, tests in found.items()} for module, found in known["lines"].items()}

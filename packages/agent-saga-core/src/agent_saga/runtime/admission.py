@@ -50,7 +50,16 @@ class Admitted:
     repeats: bool = False
 
 
-NEW: Final = Admitted()
+_NEW: Final = Admitted()
+
+
+def is_plainly_new(live: LiveSaga, call: ToolCall) -> Admitted | None:
+    """Return what `admit` would say at once of a call without an equal one before it; None when it has to look.
+
+    One look at an index, which needs no lock: an equal call that begins meanwhile would not wait for this one either.
+    """
+    seen = call.identity is not None and call.identity in live.by_identity
+    return None if seen or live.committed_key else _NEW
 
 
 def admit(saga: Saga, call: ToolCall) -> Generator[Op, Any, Admitted]:
@@ -65,8 +74,6 @@ def admit(saga: Saga, call: ToolCall) -> Generator[Op, Any, Admitted]:
     while True:
         with live.lock:
             equal = _equal_steps(live, call)
-            if not equal and not live.committed_key:
-                return NEW
             step = _unanswered(live, call, equal)
             if step is None:
                 return _first_told(live, call, equal)

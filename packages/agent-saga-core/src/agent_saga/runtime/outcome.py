@@ -149,7 +149,8 @@ def record_success(
         live.view.steps[flight.step].answered = False  # The caller never saw the result, so a retry is given it.
         raise
     else:
-        live.binders.pop(flight.step, None)  # Its work is in the log; a long saga need not keep every call.
+        if ticket is not None:
+            live.binders.pop(flight.step, None)  # Its work is in the log; a long saga need not keep every call.
     return problem
 
 

@@ -37,6 +37,7 @@ from agent_saga.store.port import Refused
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from agent_saga.machine.view import StepView
     from agent_saga.runtime.admission import Admitted
     from agent_saga.runtime.declaration import Declaration
     from agent_saga.runtime.gate import Passed
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.ops import Call, Op
     from agent_saga.runtime.saga import Saga
     from agent_saga.runtime.writer import Ticket
+    from agent_saga.store.port import Verdict
 
 RETRY_BACKOFF_S = 0.2
 RETRY_BACKOFF_S_MAX = 10.0
@@ -115,7 +117,7 @@ def _act(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     call.identity = identity_of_call(declaration, call.encoded)
     try:
         while True:
-            admitted = yield from admission.admit(saga, call)
+            admitted = admission.is_plainly_new(live, call) or (yield from admission.admit(saga, call))
             if admitted.replay is not None:
                 return admission.replay(saga, call, admitted.replay)
             passed = unasked(saga, call)
@@ -193,7 +195,9 @@ def _attempt(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> 
     flight, ticket = _intend(saga, call, admitted, passed)
     step = live.view.steps[flight.step]
     try:
-        yield from _intent_committed(live, flight, ticket)
+        if ticket is None:
+            raise InvariantViolation(f"saga {live.id!r}: an intent was not given to the log")
+        _check_intended(live, step, (yield live.wait_for(ticket)))
         _check_wanted(live, flight, step.tool)
     except BaseException as error:
         _not_started(saga, flight, error, ticket, passed)
@@ -214,12 +218,9 @@ def _attempt(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> 
     return (yield from returned(saga, call, flight, result))
 
 
-def _intent_committed(live: LiveSaga, flight: Flight, ticket: Ticket | None) -> Generator[Op, Any, None]:
-    if ticket is None:
-        raise InvariantViolation(f"saga {live.id!r}: an intent was not given to the log")
-    verdict = yield live.wait_for(ticket)
+def _check_intended(live: LiveSaga, step: StepView, verdict: Verdict) -> None:
+    """Raise what the log's verdict on an intent means: the effect starts only when it is committed."""
     if isinstance(verdict, Refused):
-        step = live.view.steps[flight.step]
         kind = GateRefused if verdict.holder is None else ResourceTaken
         raise kind(f"{step.tool!r} was refused in saga {live.id!r}, before any effect: {verdict.reason}")
     live.check_verdict(verdict)

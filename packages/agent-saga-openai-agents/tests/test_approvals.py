@@ -193,6 +193,17 @@ def test_a_state_that_is_resumed_without_a_word(kit, shop, maker, of_sub_agent):
     assert shop.events == [("charge", "a")]
 
 
+def test_an_approved_id_that_a_sub_agent_uses_again(kit, shop, maker):
+    """An equal call with the same id, made by an agent that is a tool, is another call: it needs a word, and acts."""
+    inner = maker.agent([gated()], model=Scripted(turns(CHARGE)), name="inner")
+    outer = maker.agent([gated(), inner.as_tool("ask", "Ask.")], CHARGE, ("ask", {"input": "x"}))
+    result, _ = ask(kit, outer)
+    result, saga = answer(kit, outer, result, "approve")
+    assert (saga.report.outcome, shop.events) == ("suspended", [("charge", "a")])
+    _, saga = answer(kit, outer, result, "approve")
+    assert (saga.report.outcome, shop.events) == ("committed", [("charge", "a"), ("charge", "a")])
+
+
 @pytest.mark.parametrize("tool", [charge, gated()], ids=["ours", "theirs"])
 def test_a_state_that_is_resumed_twice(kit, shop, maker, tool):
     """A saved state that is resumed again, with its approvals, is answered with what the first time did."""

@@ -10,7 +10,7 @@ NAME: Final = "llama-index"
 
 INFO: Final = AdapterInfo(
     name=NAME,
-    framework="llama-index-core>=0.14.22",
+    framework="llama-index-core>=0.14.25",
     capabilities=(
         "FunctionAgent, ReActAgent, CodeActAgent and AgentWorkflow with handoffs",
         "workflows that hold tools or agents",

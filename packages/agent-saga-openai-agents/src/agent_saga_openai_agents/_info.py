@@ -32,7 +32,7 @@ INFO: Final = AdapterInfo(
         "tools that are protected in a list, and not with their agent, cannot pause the run: SagaSuspended leaves it",
         "where a policy may ask, a call whose arguments are no JSON object pauses the run too (the framework's rule)",
         "approve(always_approve=True) answers every later question about that tool in that run",
-        "a call that was approved is known by its id: an equal one with that id in another run is taken for the same",
+        "a call that was approved is known by its id: an equal one of that agent in another run is the same",
         "an async tool that ignores its cancellation, and a sync one with a typed output, have no late outcome",
         "a session keeps what a rolled back saga did: tell the model before you go on with it",
         "own threads, and runs that begin before their scope or go on after it, are outside of the saga",

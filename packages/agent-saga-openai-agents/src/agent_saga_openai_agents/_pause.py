@@ -33,8 +33,8 @@ def ask_first(tool: FunctionTool, arguments: Callable[[dict[str, Any]], dict[str
         arguments: makes the arguments of a step of what the model gave.
     """
     theirs = tool.needs_approval
-    if hasattr(theirs, _OURS):
-        return
+    if hasattr(theirs, _OURS) or not (isinstance(theirs, bool) or callable(theirs)):
+        return  # The framework says what is wrong with something else, and runs nothing.
 
     async def needs_approval(context: RunContextWrapper[Any], given: dict[str, Any], call_id: str) -> bool:
         asked = theirs if isinstance(theirs, bool) else await _ask(theirs, tool, context, given, call_id)

@@ -85,10 +85,11 @@ def is_approved(context: Any, tool: str, call_id: str | None) -> bool | None:
 def scope_of(context: Any, tool: str, call_id: str | None) -> str | None:
     """Return where a call's id is unique: in its run, of which a saved state can be resumed any number of times.
 
-    No state says which run it is of; but only a call that was approved can be made again by one.
+    No state says which run it is of; but only a call that was approved can be made again by one, by the same agent.
     """
     if is_approved(context, tool, call_id):
-        return "approved"
+        agent = getattr(context, "agent", None)
+        return "approved" if agent is None else f"approved:{agent.name}"
     run = _run.get()
     return None if run is None else run.scope
 

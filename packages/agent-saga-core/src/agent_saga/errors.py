@@ -24,6 +24,7 @@ SagaError
 │   ├── LogFailed              a commit failed; nothing later may be called durable
 │   ├── LogMissing             there is no log at this place
 │   ├── LogUnusable            the place holds no log that this version can open
+│   ├── RecordsPruned          the saga's records were pruned; its row and leaf are there
 │   └── CorruptLog             a record, chain or derived row is damaged
 └── InvariantViolation         our bug; all bets are off
 SagaSuspended (BaseException)  the saga waits; the scope ends without rollback
@@ -220,6 +221,13 @@ class LogUnusable(StoreError):
     code = "AS-0603"
 
 
+class RecordsPruned(StoreError):
+    """The records of a saga were pruned: only its row and its leaf are in the log."""
+
+    retry = "never"
+    code = "AS-0605"
+
+
 class CorruptLog(StoreError):
     """A record, a chain or a derived row of the log is damaged; the reader stopped there.
 
@@ -243,7 +251,7 @@ class BadEvidence(SagaError):
     """A proof does not hold, or a note is not signed by the key that was named: it shows nothing."""
 
     retry = "never"
-    code = "AS-0700"
+    code = "AS-0800"
 
 
 class InvariantViolation(SagaError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -192,11 +193,19 @@ def every_call_is_new() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def payloads_are_trusted() -> Iterator[None]:
-    def mutant(_record: Any, payload: bytes | None) -> dict[str, str]:
+    def trusted(_record: Any, payload: bytes | None, *_: Any) -> dict[str, str]:
         stored = {} if payload is None else r._decode_payload(payload)  # noqa: SLF001
         return {name: text for name, (_, text) in stored.items()}
 
-    with put(reader, open_payload=mutant), put(invariants, DAMAGE_EVERY=1):
+    def all_trusted(records: Any, payloads: list[bytes | None]) -> list[dict[str, str]]:
+        return [trusted(*each) for each in zip(records, payloads, strict=True)]
+
+    names = {"open_payload": trusted, "open_payloads": all_trusted}
+    with contextlib.ExitStack() as planted:
+        for module in [known for name, known in sys.modules.items() if name.startswith("agent_saga.store.")]:
+            for name in names.keys() & vars(module).keys():
+                planted.enter_context(put(module, **{name: names[name]}))
+        planted.enter_context(put(invariants, DAMAGE_EVERY=1))
         yield
 
 

@@ -158,7 +158,7 @@ def repeats(*, depth: int = 2) -> Iterator[Job]:
     for decl, act, end in product(("retried", "keytool"), ("again-", "doubt+", "doubt-", "fail", "late+"), ENDS[:3]):
         for mode in ("plain", "catch", "retry", "adapter", "nested", "resume"):
             yield Job("repeats", Scenario((_OK, Step(decl, act)), end, mode, late=3), depth)
-    for decl, mode, undo in product(("keyed", "callable", "named"), ("adapter",), ("ok", "once", "fail")):
+    for decl, mode, undo in product(("keyed", "callable", "named"), ("adapter",), ("ok", "once")):
         yield Job("repeats", Scenario((_OK, Step(decl, "okfail", undo)), "commit", mode), depth)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from agent_saga.errors import UsageError
+from agent_saga.errors import OwnerReplaced, UsageError
 from agent_saga.runtime import operators
 from agent_saga.runtime.clock import use_clock
 from agent_saga.runtime.recover import sweep
@@ -311,7 +311,10 @@ def _recoverers(run: Run, stage: Stage, scenario: Scenario, *, after: int) -> Pr
 
 def _sweeping(process: Process) -> Generator[Op, Any, None]:
     yield Wait([])
-    yield from sweep(process.writer)
+    try:
+        yield from sweep(process.writer)
+    except OwnerReplaced as error:  # Another recoverer was faster: no reason to leave the other sagas.
+        raise process.stage.judge.broken("INV-25", f"a sweep raised {error!r}") from error
 
 
 def _killed_owner(after: int) -> Callable[[Run, Stage, tuple[Scenario, ...]], None]:

@@ -297,11 +297,13 @@ def _remembering(check: Callable[..., Checked]) -> Callable[..., Checked]:
     """
     known: dict[tuple[object, ...], Checked] = {}
 
-    def check_record(stored: StoredRecord, previous: bytes, n: int) -> Checked:
+    def check_record(stored: StoredRecord, previous: bytes, n: int, *more: Any) -> Checked:
+        if any(removed.something for removed in more):
+            return check(stored, previous, n, *more)
         asked = (stored.hash, stored.body, stored.payload, previous, n, stored.n, stored.pos, stored.saga_id)
         found = known.get(asked)
         if found is None:
-            found = known[asked] = check(stored, previous, n)
+            found = known[asked] = check(stored, previous, n, *more)
         return found
 
     return check_record

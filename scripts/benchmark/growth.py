@@ -128,7 +128,7 @@ def million(folder: Path) -> Iterator[Result]:
         unit="MB",
         limit=64.0,
         base=1.0,
-        more={"records_per_s": round(1e6 / took)},
+        more={"records_per_core_s": round(1e6 / took)},
     )
     shop.kit.close()
 

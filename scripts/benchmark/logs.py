@@ -92,11 +92,11 @@ def large_log(folder: Path, *, sagas: int = SAGAS) -> Iterator[Result]:
         row="one saga of 20 steps, read and drawn", value=median(reads) * 1e3, unit="ms", limit=100.0, base=bare
     )
     before = _memory_mb()
-    started = time.perf_counter()
+    started = time.process_time()
     report = verify(writer.store)
-    rate = report.records / (time.perf_counter() - started)
+    rate = report.records / (time.process_time() - started)
     yield Result(
-        row="verify, records per second",
+        row="verify, records per second of one core",
         value=rate,
         unit="/s",
         limit=200_000.0,

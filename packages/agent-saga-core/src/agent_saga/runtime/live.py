@@ -128,6 +128,7 @@ class LiveSaga:
         self.binders: dict[int, Callable[[Any], Any]] = {}
         self.notes: dict[int, str] = {}
         self.landings = 0
+        self.end_waits = True  # For the device. Who ends many sagas may wait for it once, before telling anybody.
         self.revived: list[int] = []
         self.lookback: Lookback | None = None
         self.when_idle: Callable[[], None] | None = None

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from agent_saga.store.reader import Loaded
 
 RECOVERY_BUDGET_S: Final = 300.0
+TOLD_TOGETHER: Final = 16
+"""So many sagas share the wait for the device at their end."""
 Why = Literal["live", "quarantined", "suspended", "resumable", "later", "recover"]
 
 
@@ -122,7 +124,10 @@ def sweep(
     Args:
         writer: the log.
         saga_id: only this one, whatever its backoff or suspension.
-        progress: called with each saga as it is done.
+        progress: called with each saga that is done, some at a time.
+
+    Durability:
+        All that is returned, or given to `progress`, is durable. The ends of some sagas share one wait for the device.
 
     Raises:
         LookupError: there is no saga `saga_id`.
@@ -130,6 +135,7 @@ def sweep(
         LogFailed: the log could not be written.
     """
     done: list[Recovered] = []
+    told = 0
     writer.enter(done)
     try:
         for row in list(candidates(writer.store, saga_id)):
@@ -141,18 +147,28 @@ def sweep(
                 if error.saga_id is None:
                     raise
                 done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="damaged", damage=error))
-            if progress is not None:
-                progress(done[-1])
+            if len(done) - told == TOLD_TOGETHER:
+                told = _tell(writer, done, told, progress)
+        _tell(writer, done, told, progress)
     finally:
         writer.leave(done)
     return done
+
+
+def _tell(writer: Writer, done: list[Recovered], told: int, progress: Callable[[Recovered], None] | None) -> int:
+    """Make durable what was done, then say so; returns how many have been told."""
+    writer.sync()
+    if progress is not None:
+        for one in done[told:]:
+            progress(one)
+    return len(done)
 
 
 def _look_after(writer: Writer, row: StoredRow, *, named: bool) -> Generator[Op, Any, Recovered]:
     why = verdict_on(writer.store, row, force=named, now_ns=clock().time_ns())
     if why != "recover":
         return _left_alone(writer.store, row, why)
-    return (yield from recover_one(writer, row.saga_id, named=named))
+    return (yield from recover_one(writer, row.saga_id, named=named, end_waits=False))
 
 
 def candidates(store: LogStore, saga_id: str | None) -> Iterator[StoredRow]:
@@ -185,7 +201,9 @@ def _left_alone(store: LogStore, row: StoredRow, why: str) -> Recovered:
     )
 
 
-def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generator[Op, Any, Recovered]:
+def recover_one(
+    writer: Writer, saga_id: str, *, named: bool = True, end_waits: bool = True
+) -> Generator[Op, Any, Recovered]:
     """Claim one saga and finish it as far as that can be done now.
 
     The proof of its owner's death is held until the claim is committed; several recoverers may try, one claims. It need
@@ -196,6 +214,7 @@ def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generato
         writer: the log.
         saga_id: the saga.
         named: somebody asked for this saga; see `why_stuck`.
+        end_waits: its end is durable on return; else the caller sees to that before it tells anybody.
 
     Raises:
         OwnerReplaced: another process was faster.
@@ -218,6 +237,7 @@ def recover_one(writer: Writer, saga_id: str, *, named: bool = True) -> Generato
         if loaded.view.amends is not None:
             return (yield from _recover_amendment(writer, loaded))
         live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
+        live.end_waits = end_waits
         ticket = live.emit(r.Claimed, owner=store.owner(), epoch=live.epoch)
         yield from _or_released(live, live.committed(ticket))
     finally:

@@ -116,7 +116,8 @@ def _end(live: LiveSaga, scope: int) -> Ticket | None:
     if scope:
         return live.emit(r.ScopeEnded, scope=scope, outcome="rolled_back")
     live.closed = True
-    return live.emit(r.SagaEnded, durable=True, outcome="rolled_back", clean=_is_clean(live), cause=live.view.cause)
+    fields: dict[str, Any] = {"outcome": "rolled_back", "clean": _is_clean(live), "cause": live.view.cause}
+    return live.emit(r.SagaEnded, durable=live.end_waits, **fields)
 
 
 def finish_leftovers(live: LiveSaga, budget: Budget) -> Generator[Op, Any, None]:
@@ -128,7 +129,7 @@ def finish_leftovers(live: LiveSaga, budget: Budget) -> Generator[Op, Any, None]
     with live.lock:
         outcome = live.view.state.value
         clean = outcome == "rolled_back" and _is_clean(live)
-        ticket = live.emit(r.SagaEnded, durable=True, outcome=outcome, clean=clean, cause=live.view.cause)
+        ticket = live.emit(r.SagaEnded, durable=live.end_waits, outcome=outcome, clean=clean, cause=live.view.cause)
         live.closed = True
     yield from live.committed(ticket)
 

@@ -107,6 +107,19 @@ class Writer:
             if self._queue:
                 self._commit()
 
+    def sync(self) -> None:
+        """Make all that was committed durable.
+
+        Raises:
+            LogFailed: it could not be; a later claim of durability would be false.
+        """
+        with self._commit_lock, _held:
+            if self._queue:
+                self._commit_batch()
+            self._sync()
+        if self.failed is not None:
+            raise self.failed
+
     def enter(self, saga: object) -> None:
         """Note that a saga of this process is open."""
         self._open_sagas.add(id(saga))
@@ -215,12 +228,18 @@ class Writer:
             with self._commit_lock:
                 if self._closed or self.failed is not None:
                     return
-                try:
-                    if self._queue:
-                        self._commit()
-                    self.store.sync()
-                except Exception as error:  # noqa: BLE001 - whatever it is, durability is no longer known.
-                    self.failed = LogFailed(_explain(self.store, error))
+                if self._queue:
+                    self._commit()
+                self._sync()
+
+    def _sync(self) -> None:
+        if self.failed is not None:
+            return
+        try:
+            self.store.sync()
+        except Exception as error:  # noqa: BLE001 - whatever it is, durability is no longer known.
+            self.failed = LogFailed(_explain(self.store, error))
+            self.failed.__cause__ = error
 
 
 def _explain(store: LogStore, error: BaseException) -> str:

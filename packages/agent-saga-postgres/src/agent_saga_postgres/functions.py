@@ -2,8 +2,9 @@
 
 A batch is a JSON array of items. The client sends each body in two halves around the number that only the server
 knows, the position; the server joins them and hashes. Whoever appends locks the one row of `ends`, so positions have
-no gaps and follow the order of commit. That lock is never held while a device or a client is waited for: an append
-commits without waiting, and only then waits, together with all others, until the device has it.
+no gaps and follow the order of commit. Where processes append side by side, that lock is not held while a device is
+waited for: an append commits without waiting, and only then waits, together with all others, until the device has it.
+A process that found nobody beside it (`alone`) commits and waits in one transaction, which costs less.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ BEGIN
 END $body$"""
 
 APPEND_NOW: Final = """
-CREATE FUNCTION append_now(batch jsonb, me text, channel text) RETURNS jsonb LANGUAGE plpgsql AS $body$
+CREATE FUNCTION append_now(batch jsonb, me text, channel text, level text) RETURNS jsonb LANGUAGE plpgsql AS $body$
 DECLARE
   first_pos bigint; last_pos bigint; last_leaf bigint; lease owners%ROWTYPE;
   answers jsonb[] := '{}'; item jsonb; line jsonb; draft jsonb;
   mine sagas%ROWTYPE; other sagas%ROWTYPE;
   opens boolean; fits boolean; about text; number bigint; raw bytea; digest bytea; leaf_no bigint;
 BEGIN
-  PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM set_config('synchronous_commit', coalesce(level, 'off'), true);
   SELECT pos, leaf INTO STRICT first_pos, last_leaf FROM ends FOR UPDATE;
   last_pos := first_pos;
   IF me IS NOT NULL THEN
@@ -138,7 +139,7 @@ BEGIN
   IF last_pos > first_pos THEN
     UPDATE ends SET pos = last_pos, leaf = last_leaf;
   END IF;
-  RETURN jsonb_build_object('answers', to_jsonb(answers), 'pos', last_pos, 'wrote', last_pos > first_pos);
+  RETURN jsonb_build_object('answers', to_jsonb(answers), 'before', first_pos, 'pos', last_pos, 'wrote', last_pos > first_pos);
 END $body$"""
 
 FLUSH: Final = """
@@ -149,10 +150,11 @@ BEGIN
 END $body$"""
 
 APPEND: Final = """
-CREATE PROCEDURE append(batch jsonb, me text, channel text, level text, INOUT answer jsonb) LANGUAGE plpgsql AS $body$
+CREATE PROCEDURE append(batch jsonb, me text, channel text, level text, alone boolean, INOUT answer jsonb)
+LANGUAGE plpgsql AS $body$
 BEGIN
-  answer := append_now(batch, me, channel);
-  IF level IS NOT NULL AND (answer->>'wrote')::boolean THEN
+  answer := append_now(batch, me, channel, CASE WHEN alone THEN level END);
+  IF level IS NOT NULL AND NOT alone AND (answer->>'wrote')::boolean THEN
     COMMIT;
     PERFORM flush(level);
   END IF;

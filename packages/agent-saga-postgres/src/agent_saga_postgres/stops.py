@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agent_saga.machine.gate import Fact
     from agent_saga.store.port import Item
 
-KEPT_S: Final = 0.005
+KEPT_S: Final = 0.025
 WAITED_S: Final = 4 * KEPT_S
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

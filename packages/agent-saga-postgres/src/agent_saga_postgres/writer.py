@@ -27,8 +27,8 @@ _ROUNDS_MAX: Final = 20
 _HEADS_MAX: Final = 10_000
 _AGAIN: Final = ("40001", "40P01")
 """SQLSTATEs after which nothing was done, and the same may be tried at once: serialization failure, deadlock."""
-_APPEND: Final = "CALL append($1::jsonb, $2, $3, $4, NULL)"
-_APPEND_NOW: Final = "SELECT append_now($1::jsonb, $2, $3)"
+_APPEND: Final = "CALL append($1::jsonb, $2, $3, $4, $5, NULL)"
+_APPEND_NOW: Final = "SELECT append_now($1::jsonb, $2, $3, NULL)"
 _FLUSH: Final = "SELECT flush($1)"
 _STORED: Final = "SELECT pos, body, hash FROM records WHERE saga = $1 AND n > $2 AND n <= $3 ORDER BY n"
 
@@ -49,6 +49,7 @@ class PostgresWriter:
         self._heads: dict[str, bytes] = {}
         self._unsynced: list[Sending] = []
         self._last_pos = 0
+        self._alone = False
         self._durable_pos = 0
         self._failed = ""
 
@@ -119,7 +120,7 @@ class PostgresWriter:
                 self._flush()
             return answer
         level = self.found.level if durable else None
-        ((answered,),) = self._link.run(_APPEND, self._spell(waiting), owner, self._channel, level)
+        ((answered,),) = self._link.run(_APPEND, self._spell(waiting), owner, self._channel, level, self._alone)
         return _decoded(answered)
 
     def _send_weighed(self, waiting: list[Sending], *, owner: str | None, again: bool = False) -> dict[str, Any]:
@@ -157,7 +158,9 @@ class PostgresWriter:
                 sending.settle(pos, head)
                 self._remember(sending.item, head)
                 written.append(sending)
-        self._last_pos = max(self._last_pos, answer["pos"])
+        if answer["pos"] > self._last_pos:
+            self._alone = answer["before"] == self._last_pos  # Nobody else has appended since this process did.
+            self._last_pos = answer["pos"]
         if not durable:
             self._unsynced += written
         elif written:
@@ -280,7 +283,7 @@ class PostgresWriter:
             self._link.run(_FLUSH, self.found.level)
             return answer
         spelled = b"[" + sending.spell(None) + b"]"
-        ((answered,),) = self._link.run(_APPEND, spelled, None, self._channel, self.found.level)
+        ((answered,),) = self._link.run(_APPEND, spelled, None, self._channel, self.found.level, False)
         return _decoded(answered)
 
     def _is_there(self, sending: Sending) -> bool:

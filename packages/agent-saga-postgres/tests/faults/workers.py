@@ -169,6 +169,7 @@ def report(url, options):
     open_log(url, create=True).close()
     took = crew.run()
     crew.finish()
+    crew.log.close()
     counts, wrong = judge(url)
     print(
         f"seed {options.seed}: {options.workers} workers x {options.sagas} sagas, "

@@ -56,6 +56,13 @@ def take(thing: str) -> dict:
     return {"thing": thing}
 
 
+def make_tool(kit):
+    return kit.wrap(take, effect="compensable", compensate=put_back.bind(thing="kwargs.thing"), probe=look)
+
+
+make_tool(AgentKit("memory:"))  # A recovery finds the probe by its name, in whatever order the tests run.
+
+
 class Place:
     """A log in a folder, and what was said to be in it."""
 
@@ -127,7 +134,7 @@ def reads(place):
 def lives(place):
     """Run two sagas: one commits, one fails and is rolled back."""
     with place.kit() as kit:
-        book = kit.wrap(take, effect="compensable", compensate=put_back.bind(thing="kwargs.thing"), probe=look)
+        book = make_tool(kit)
         with kit.transaction("good") as saga:
             book("flight")
         place.reports.append(saga.report)

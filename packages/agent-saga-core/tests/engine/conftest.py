@@ -1,5 +1,6 @@
 """Fixtures of the engine tests: a kit on each log, and a world that counts what the tools did."""
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -14,9 +15,15 @@ from agent_saga import AgentKit
 from agent_saga.runtime.clock import SystemClock, use_clock
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+LOGS = ["memory", "sqlite", *os.environ.get("AGENT_SAGA_TEST_LOGS", "").split()]
+"""`AGENT_SAGA_TEST_LOGS=postgres` runs the engine's tests on that log, too."""
+
+
+@pytest.fixture(params=LOGS)
 def kit(request, tmp_path):
-    made = AgentKit("memory:" if request.param == "memory" else tmp_path / "log.db")
+    places = {"memory": "memory:", "sqlite": tmp_path / "log.db"}
+    place = places.get(request.param) or f"{request.getfixturevalue('saga_postgres_url')}?lease_ttl_s=30"
+    made = AgentKit(place)
     yield made
     late_answers_settled()
     made.close()

@@ -215,3 +215,18 @@ def test_an_accepted_effect_is_kept():
 def test_a_saga_that_met_no_gate_gives_no_facts():
     """Nothing was spent, taken, asked or halted."""
     assert facts_of(standing().view, sealed=False) == frozenset()
+
+
+def test_a_landing_that_a_human_knew_is_no_news():
+    """After `happened` the late answer of the same call changes nothing: no new generation, nothing unwanted."""
+    chain = in_doubt()
+    chain.then(chain.fact("rollback_started", cause="x"), chain.fact("saga_ended", outcome="rolled_back"))
+    human, late = Chain(2), Chain(3)
+    told = human.fact("settled", {"result": '{"id":"ch_1"}'}, step=1, verdict="happened", by="ann")
+    came = late.fact("late_outcome", {"result": '{"id":"ch_1"}'}, step=1, state="succeeded")
+    amend(chain.view, told[0], told[2])
+    step = chain.view.steps[1]
+    known = (step.landed, step.state, step.result, step.unwanted, step.generation)
+    assert known == (True, StepState.STANDING, '{"id":"ch_1"}', False, 1)
+    amend(chain.view, came[0], came[2])
+    assert known == (step.landed, step.state, step.result, step.unwanted, step.generation)

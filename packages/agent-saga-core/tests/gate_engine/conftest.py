@@ -1,6 +1,7 @@
 """Fixtures of the tests of the gate in the engine: kits on both logs, a clock that jumps, and child processes."""
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # The helpers are no package, an
 import gate_world
 from gate_checks import Child, JumpingClock, check
 
+from agent_saga.errors import LogMissing
 from agent_saga.runtime.clock import use_clock
 from agent_saga.store.verify import verify
 
@@ -33,10 +35,15 @@ def log(tmp_path):
     return str(tmp_path / "log.db")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+LOGS = ["memory", "sqlite", *os.environ.get("AGENT_SAGA_TEST_LOGS", "").split()]
+"""`AGENT_SAGA_TEST_LOGS=postgres` runs these tests on that log, too."""
+
+
+@pytest.fixture(params=LOGS)
 def make(request, tmp_path):
     """Make kits on one log; at the end the log must be undamaged."""
-    with _made("memory:" if request.param == "memory" else str(tmp_path / "log.db")) as make:
+    places = {"memory": "memory:", "sqlite": str(tmp_path / "log.db")}
+    with _made(places.get(request.param) or request.getfixturevalue("saga_postgres_url")) as make:
         yield make
 
 
@@ -59,8 +66,9 @@ def _made(url):
         if url == "memory:":
             verify(kit.writer().store)
         kit.close()
-    if url != "memory:" and Path(url).exists():
-        check(url)
+    if url != "memory:" and ("://" in url or Path(url).exists()):
+        with contextlib.suppress(LogMissing):  # Nothing was recorded.
+            check(url)
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ PATIENCE = 4.0
 PATIENCE_S = 20.0
 """A mutant may take so many times as long as its tests did, and so many seconds more; then it hangs."""
 TESTS_S_MAX = 90.0
+PROGRESS = 20
 KILLED, SURVIVED, HANGS = "killed", "survived", "hangs"
 
 
@@ -113,7 +114,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         record = recorded(Path(folder), asked.record)
         print(f"{len(record.seconds)} tests, {time.monotonic() - started:.0f} s; mutants now", flush=True)
-        results = list(judged(mutants, record, Path(folder), jobs=asked.jobs, show=asked.show))
+        results: list[tuple[str, Mutant, str]] = []
+        try:
+            for result in judged(mutants, record, Path(folder), jobs=asked.jobs, show=asked.show):
+                results.append(result)
+                if len(results) % PROGRESS == 0:
+                    survivors = sum(verdict == SURVIVED for _, _, verdict in results)
+                    print(f"{len(results)} tried, {survivors} survived, {time.monotonic() - started:.0f} s", flush=True)
+        except KeyboardInterrupt:
+            print("stopped: the score is that of the mutants tried so far", flush=True)
     report(results, time.monotonic() - started)
 
 
@@ -129,7 +138,7 @@ def report(results: list[tuple[str, Mutant, str]], seconds: float) -> None:
 
 
 def _score(counts: Counter[str]) -> str:
-    tried = sum(counts.values())
+    tried = sum(counts.values()) or 1
     noticed = tried - counts[SURVIVED]
     return f"{100 * noticed / tried:6.1f} %  {noticed} of {tried} noticed ({counts[HANGS]} hang)"
 

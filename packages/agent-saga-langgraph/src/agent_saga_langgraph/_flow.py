@@ -40,7 +40,7 @@ def whereabouts() -> tuple[str | None, int]:
     have new ones. One task of a `ToolNode` holds several calls, which their own ids tell apart.
     """
     info = _execution_info()
-    if info is None:
+    if info is None or not isinstance(info.node_attempt, int):  # A runtime that a test has made up says nothing.
         return None, 0
     return f"{thread_scope(info.thread_id or '')}{info.checkpoint_ns}|{info.task_id}", max(info.node_attempt - 1, 0)
 

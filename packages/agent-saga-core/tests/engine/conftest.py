@@ -14,7 +14,6 @@ from engine_world import WORLD
 from agent_saga import AgentKit
 from agent_saga.runtime.clock import SystemClock, use_clock
 
-
 LOGS = ["memory", "sqlite", *os.environ.get("AGENT_SAGA_TEST_LOGS", "").split()]
 """`AGENT_SAGA_TEST_LOGS=postgres` runs the engine's tests on that log, too."""
 

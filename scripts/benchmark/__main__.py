@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--growth", action="store_true", help="cost curves: minutes, and a few GB of disk")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--check", action="store_true", help=f"exit 1 if a ratio is {TOLERANCE} x that of bench.json")
-    parser.add_argument("--save", action="store_true", help="make this run the baseline")
+    parser.add_argument("--save", action="store_true", help="lower the baseline to this run where it is better")
     parser.add_argument("--folder", type=Path, help="where to write; by default a temporary folder, beside this one")
     asked = parser.parse_args()
     groups = {**GROUPS, **growth.GROUPS} if asked.only else growth.GROUPS if asked.growth else GROUPS
@@ -54,7 +54,8 @@ def main() -> int:
         print(json.dumps([_plain(result) for result in found], indent=1))
     if asked.save:
         known = json.loads(BASELINE.read_text("utf-8")) if BASELINE.exists() else {}
-        known |= {result.row: round(result.ratio, 4) for result in found}
+        for result in found:
+            known[result.row] = round(min(result.ratio, known.get(result.row, result.ratio)), 4)
         BASELINE.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     return _check(found) if asked.check else 0
 

@@ -165,8 +165,9 @@ def test_what_is_no_log_is_named(path, content, error, words):
         assert path.read_bytes() == content
 
 
-def test_bad_places(path, tmp_path):
+def test_bad_places(path, tmp_path, monkeypatch):
     """F-8: a directory, a foreign database, a missing folder and other kinds of logs are named."""
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])  # No package that brings another log.
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE records(x)")
     for url, error, words in (

@@ -139,7 +139,8 @@ BEGIN
   IF last_pos > first_pos THEN
     UPDATE ends SET pos = last_pos, leaf = last_leaf;
   END IF;
-  RETURN jsonb_build_object('answers', to_jsonb(answers), 'before', first_pos, 'pos', last_pos, 'wrote', last_pos > first_pos);
+  RETURN jsonb_build_object('answers', to_jsonb(answers), 'before', first_pos, 'pos', last_pos,
+    'wrote', last_pos > first_pos);
 END $body$"""
 
 FLUSH: Final = """

@@ -4,8 +4,8 @@ Usage: python workers.py [--url URL] [--workers 64] [--sagas 1000] [--at-once 8]
 
 Starts worker processes that run sagas of one to three steps (about one in four fails by itself), kills some of them
 with SIGKILL at random moments and starts others for the rest of their work, lets recoverers (other processes, killed
-too) finish what the dead left, and compares the world, which is a file of what tools and compensators did, with the log.
-Prints what it counted. Exit code 1 when anything is wrong.
+too) finish what the dead left, and compares the world, which is a file of what tools and compensators did, with the
+log. Prints what it counted. Exit code 1 when anything is wrong.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 from agent_saga.errors import DeclarationError, UsageError
 from agent_saga.guarantees import manifest
 from agent_saga.runtime.declaration import Declarations, make_declaration, name_of
-from agent_saga.runtime.gate import IrreversibleAsks, check_approver
+from agent_saga.runtime.gate import IrreversibleAsks, check_approver, checked_policies
 from agent_saga.runtime.opening import Opening, check_opening, check_times
 from agent_saga.runtime.ops import adrive, drive, is_async
 from agent_saga.runtime.process import drop_writer, writer_for
@@ -73,7 +73,7 @@ class AgentKit:
         self.environment: Final = ScopeEnvironment(
             writer=self.writer,
             declarations=self.declarations,
-            policies=(IrreversibleAsks(), *policies),
+            policies=(IrreversibleAsks(), *checked_policies(policies)),
             approver=approver,
             approval_keys=None if approval_keys is None else pinned(approval_keys),
         )
@@ -179,7 +179,7 @@ class AgentKit:
     ) -> Generator[Op, Any, Preview]:
         from agent_saga.runtime.preview import PlannedSaga, preview
 
-        planned = PlannedSaga(self.environment, name=name, tags=tuple(tags), policies=tuple(policies))
+        planned = PlannedSaga(self.environment, name=name, tags=tuple(tags), policies=checked_policies(policies))
         return preview(planned, plan, results or {})
 
     # -- tools --------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ class AgentKit:
             tags=tags,
             limits=limits,
         )
-        return Transaction(self.environment, opening, independent=independent, policies=tuple(policies))
+        return Transaction(self.environment, opening, independent=independent, policies=checked_policies(policies))
 
     def resume(self, saga_id: str, *, policies: Iterable[Policy] = (), drain_s: float = 5.0) -> Transaction:
         """Return a suspended saga (or one whose process died) to enter again: its standing calls replay.
@@ -368,7 +368,7 @@ class AgentKit:
             SagaBusy: on entering: it has a live owner.
         """
         opening = Opening(name="resumed", resume_id=saga_id, limits=Limits(drain_s=drain_s))
-        return Transaction(self.environment, opening, independent=True, policies=tuple(policies))
+        return Transaction(self.environment, opening, independent=True, policies=checked_policies(policies))
 
 
 _TRAITS: Final = frozenset(Traits.__slots__) - {"verify"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ def decide(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) ->
     try:
         if limit_s is not None:
             waits.waited = True
-            decision = yield Invoke(policy.decide, {"call": call, "saga": saga}, float(limit_s))
+            decision = yield Invoke(functools.partial(policy.decide, call, saga), {}, _limit(limit_s))
         else:
             decision = policy.decide(call, saga)
             if type(decision) is Allow and decision.requires == ():
@@ -67,7 +68,7 @@ def decide(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) ->
     except TimeoutError:
         decision = Refuse("the policy gave no answer in time")
     except Exception as error:  # noqa: BLE001 - a policy that fails refuses.
-        decision = Refuse(f"the policy failed: {type(error).__name__}: {error}")
+        decision = Refuse(f"the policy failed: {_told(error)}")
     return decision if isinstance(decision, Allow) or not call.redact else _withheld(decision, call)
 
 
@@ -100,8 +101,8 @@ def _flaw(decision: object) -> str | None:
     match decision:
         case Allow(requires=requires):
             good = all(map(_is_requirement, requires))
-        case Refuse():
-            good = True
+        case Refuse(reason=reason):
+            return None if isinstance(reason, str) and reason.strip() else "the policy gave no reason"
         case Ask(quorum=quorum, expires_s=expires_s, requires=requires):
             good = type(quorum) is int and quorum >= 1 and isfinite(expires_s) and 0 < expires_s <= EXPIRES_S_MAX
             good = good and all(map(_is_requirement, requires))
@@ -126,6 +127,26 @@ def _is_recordable(name: object) -> bool:
     if type(name) is not str:
         return False
     return (name.isascii() and len(name) <= _PLAIN_LENGTH_MAX) or recordable(name) == name
+
+
+def _limit(seconds: Any) -> float:
+    """Return how long a policy may take, as it states.
+
+    Raises:
+        ValueError: that is no time.
+    """
+    limit_s = float(seconds)
+    if not (isfinite(limit_s) and limit_s > 0):
+        raise ValueError(f"its decide_within_s is {seconds!r}, which is no time")
+    return limit_s
+
+
+def _told(error: Exception) -> str:
+    """Return what an exception says, where it can say it."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - its own text fails.
+        return type(error).__name__
 
 
 def _awaited(awaitable: Any) -> Callable[[], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import UsageError
@@ -16,9 +17,9 @@ from agent_saga.runtime.declaration import encode_kwargs
 from agent_saga.runtime.refusal import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
-    from agent_saga.model.call import ProposedCall, SagaFacts
+    from agent_saga.model.call import Policy, ProposedCall, SagaFacts
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.saga import Saga
     from agent_saga.runtime.step import ToolCall
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 DECISION_NS: Final = 1_000_000_000
 """How old the policies' decisions may be when the intent is made after a wait."""
 LOOKS_MAX: Final = 20
+_FIXED: Final = frozenset({str, int, float, bool, type(None), bytes, Decimal})
+"""Types of arguments that nobody can change while policies look at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,8 @@ def pass_gate(saga: Saga, call: ToolCall, proposed: ProposedCall) -> Generator[O
     """Return what the intent of a call must bring along.
 
     Every policy is asked before anybody is bothered, so a question hides no refusal. Where time has passed since the
-    call was looked at first, the kill switch and the arguments are looked at again before the intent; and where it
-    waited, for a word or a resource, so are the policies.
+    call was looked at first, or a policy could have changed an argument, the kill switch and the arguments are looked
+    at again before the intent; and where it waited, for a word or a resource, so are the policies.
 
     Raises:
         GateRefused: it may not run; the refusal is recorded, and nothing happened.
@@ -108,16 +111,19 @@ def pass_gate(saga: Saga, call: ToolCall, proposed: ProposedCall) -> Generator[O
     """
     halts.check(saga, proposed.tool)
     secrets = _secrets(call)
+    changeable = not _FIXED.issuperset(map(type, call.kwargs.values()))
     for _ in range(LOOKS_MAX):
         asked = yield from _ask_policies(saga, proposed)
         asked_at = clock().time_ns()
         held = yield from resources.wanted(saga, call, asked.names)
         if not (asked.requires or asked.questions or asked.waited or held):
+            if changeable:
+                yield from _look_again(saga, call, proposed, secrets)
             return NOTHING_ASKED
         approvals: list[str] = []
         for name, question in asked.questions:
             approvals.append((yield from approval.ask(saga, call, proposed, name, question, taken=approvals)))
-        if asked.waited or held or approvals:
+        if changeable or asked.waited or held or approvals:
             yield from _look_again(saga, call, proposed, secrets)
         now_ns = clock().time_ns()
         if (held or approvals) and abs(now_ns - asked_at) > DECISION_NS:
@@ -173,7 +179,10 @@ def _look_again(
     halts.check(saga, proposed.tool)
     if encode_kwargs(call.declaration, call.kwargs) != call.encoded or _secrets(call) != secrets:
         yield from refuse(
-            saga, proposed.tool, "arguments", "an argument was changed while the call waited; what was seen is not run"
+            saga,
+            proposed.tool,
+            "arguments",
+            "an argument was changed while the gate looked at it; what was seen is not run",
         )
 
 
@@ -181,3 +190,16 @@ def check_approver(approver: object) -> None:
     """Raise when a kit's `approver` is nothing that can decide."""
     if approver is not None and approver != "log" and not callable(approver):
         raise UsageError(f"approver must be a function of the call, 'log' or None; it is {approver!r}")
+
+
+def checked_policies(policies: Iterable[Policy]) -> tuple[Policy, ...]:
+    """Return the policies that a user gave.
+
+    Raises:
+        UsageError: one of them is nothing that can decide.
+    """
+    checked = tuple(policies)
+    for policy in checked:
+        if isinstance(policy, type) or not callable(getattr(policy, "decide", None)):
+            raise UsageError(f"{policy!r} is no policy: that is an object with a method `decide(call, saga)`")
+    return checked

@@ -223,8 +223,9 @@ class LiveSaga:
         else:
             commitments, payload, values = {}, None, _NO_VALUES
         body = make(v=r.FORMAT, saga=self.id, n=0, pos=0, at=now.time_ns(), values=commitments, **fields)
+        draft = Draft(body=body, payload=payload)  # type: ignore[arg-type]
         self._fold(body, values)
-        self._waiting.append(Draft(body=body, payload=payload))  # type: ignore[arg-type]
+        self._waiting.append(draft)
         return None if hold else self._put(body, durable=durable, requires=requires)
 
     def _fold(self, body: r.Record, texts: Mapping[str, str]) -> None:
@@ -234,7 +235,7 @@ class LiveSaga:
             raise InvariantViolation(f"saga {self.id!r}: {error}; please report this") from error
 
     def _put(self, body: r.Record, *, durable: bool, requires: tuple[Requirement, ...] = ()) -> Ticket:
-        drafts, self._waiting = self._waiting, []
+        drafts = self._waiting
         opened = drafts[0].body
         if type(opened) is r.SagaOpened and not opened.owner:
             # Nothing is opened before the first record: only now does this process need to show that it lives.
@@ -245,7 +246,6 @@ class LiveSaga:
         if self._row is None or type(body) not in _QUIET or view.ended:
             row = row_of(view)
             row = None if row == self._row else row
-            self._row = row or self._row
         item = Item(
             saga_id=self.id,
             epoch=self.epoch,
@@ -256,8 +256,10 @@ class LiveSaga:
             requires=requires,
             facts=None if view.gate is None else self._facts.change(view, drafts, requires),
         )
-        self._count += len(drafts)
+        # INVARIANT: what was folded waits until it is queued, whatever is raised before (RecursionError, say).
         self._last = self.writer.put(item, durable=durable)
+        self._waiting, self._row = [], row or self._row
+        self._count += len(drafts)
         return self._last
 
     def refused(self, no: int, reason: str, approvals: tuple[str, ...]) -> None:

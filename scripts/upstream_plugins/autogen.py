@@ -10,7 +10,7 @@ from autogen_core.tools import BaseTool, StaticWorkbench
 
 from agent_saga.errors import SagaError
 from agent_saga_autogen import protect
-from upstream_plugins.sagas import KIT, declare
+from upstream_plugins.sagas import KIT
 from upstream_plugins.sagas import pytest_collection_modifyitems as pytest_collection_modifyitems
 from upstream_plugins.sagas import pytest_terminal_summary as pytest_terminal_summary
 
@@ -21,8 +21,6 @@ def protected(kind: Any) -> None:
     @functools.wraps(make)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        if isinstance(self, BaseTool):
-            declare([self.name])
         try:
             protect(self if type(self) is kind or not isinstance(self, BaseTool) else [self], KIT)
         except SagaError as error:

@@ -8,7 +8,7 @@ from typing import Any
 from langgraph.prebuilt import ToolNode
 
 from agent_saga_langgraph import protect
-from upstream_plugins.sagas import KIT, declare
+from upstream_plugins.sagas import KIT
 from upstream_plugins.sagas import pytest_collection_modifyitems as pytest_collection_modifyitems
 from upstream_plugins.sagas import pytest_terminal_summary as pytest_terminal_summary
 
@@ -18,7 +18,6 @@ make = ToolNode.__init__
 @functools.wraps(make)
 def protected(self: Any, *args: Any, **kwargs: Any) -> None:
     make(self, *args, **kwargs)
-    declare(self.tools_by_name)
     protect(self, KIT)
 
 

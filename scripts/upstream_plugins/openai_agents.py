@@ -5,30 +5,18 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from agents import Agent
 from agents.run import AgentRunner
 
 from agent_saga.errors import SagaError
 from agent_saga_openai_agents import protect
-from upstream_plugins.sagas import KIT, declare
+from upstream_plugins.sagas import KIT
 from upstream_plugins.sagas import pytest_collection_modifyitems as pytest_collection_modifyitems
 from upstream_plugins.sagas import pytest_terminal_summary as pytest_terminal_summary
-
-
-def names(agent: Any, seen: set[int]) -> list[str]:
-    if not isinstance(agent, Agent) or id(agent) in seen:
-        return []
-    seen.add(id(agent))
-    found = [tool.name for tool in agent.tools]
-    for handoff in agent.handoffs:
-        found += names(getattr(handoff, "agent", handoff), seen)
-    return found
 
 
 def protected(method: Any) -> Any:
     @functools.wraps(method)
     def run(self: Any, starting_agent: Any, *args: Any, **kwargs: Any) -> Any:
-        declare(names(starting_agent, set()))
         try:
             protect(starting_agent, KIT)
         except SagaError as error:  # A tool that cannot be guarded, or one that only a handoff knows: run it bare.

@@ -7,18 +7,12 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from agent_saga import AgentKit, SagaRolledBack, compensator
-from agent_saga.errors import SagaError
+from agent_saga.runtime.declaration import Declaration, Declarations, make_declaration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pytest
 
-KIT = AgentKit(log="memory:")
 COUNTS = {"steps": 0, "sagas": 0}
-
-
-KIT.declare_read_only("*")  # What only the framework knows, such as the tools of an MCP server.
 
 
 @compensator("upstream.nothing", idempotent=True)
@@ -26,13 +20,18 @@ def nothing(key: str) -> None:
     """Undo nothing: these tests have no world."""
 
 
-def declare(names: Iterable[str]) -> None:
-    """Declare tools that are not declared yet, each with an effect and a compensation."""
-    for name in names:
-        try:
-            KIT.declare(name, effect="compensable", compensate=nothing.bind(key="key"))
-        except SagaError:
-            continue  # It is declared.
+known = Declarations.find
+
+
+def find(self: Declarations, name: str) -> Declaration | None:
+    """Return the declaration of a tool. Every tool is declared, also those that only the framework knows: it acts."""
+    if known(self, name) is None:
+        self.add(make_declaration(name, "compensable", compensate=nothing.bind(key="key")))
+    return known(self, name)
+
+
+Declarations.find = find  # type: ignore[method-assign]
+KIT = AgentKit(log="memory:")
 
 
 def in_saga(test: Any) -> Any:

@@ -208,7 +208,7 @@ def settle(store: Any, number: int, target: Any, verdict: str = "did-not-happen"
     item = scribe.open_item(settled, ended, name="settle", amends=target, by="ann")
     opening: Wording = (item.drafts[0].body, None, {})
     amended = scribe.amended(target, opening, settled, ended)
-    item = Item(**{name: getattr(item, name) for name in item.__slots__} | {"amended": amended})
+    item = Item(**{name: getattr(item, name) for name in item.__struct_fields__} | {"amended": amended})
     assert isinstance(scribe.put(item), Committed)
     return scribe
 
@@ -221,7 +221,7 @@ def small(store: Any, number: int, target: Any, *facts_of_kind: Any, **opening: 
     item = scribe.open_item(*facts, amends=target, by="ann", **opening)
     if target is not None:
         amended = scribe.amended(target, (item.drafts[0].body, None, {}), *facts)
-        item = Item(**{name: getattr(item, name) for name in item.__slots__} | {"amended": amended})
+        item = Item(**{name: getattr(item, name) for name in item.__struct_fields__} | {"amended": amended})
     assert isinstance(scribe.put(item), Committed)
     return scribe
 
@@ -292,7 +292,7 @@ def late_landing(store: Any, number: int, target: Any) -> Scribe:
     intent = scribe.compensation()
     item = scribe.open_item(late, intent, name="late", amends=target)
     amended = scribe.amended(target, (item.drafts[0].body, None, {}), late, intent)
-    item = Item(**{name: getattr(item, name) for name in item.__slots__} | {"amended": amended})
+    item = Item(**{name: getattr(item, name) for name in item.__struct_fields__} | {"amended": amended})
     assert isinstance(scribe.put(item), Committed)
     facts = (scribe.compensated(), scribe.fact("saga_ended", outcome="committed"))
     return scribe.write(*facts, amended=scribe.amended(target, *facts))

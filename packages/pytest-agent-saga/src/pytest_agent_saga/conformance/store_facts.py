@@ -25,7 +25,7 @@ from pytest_agent_saga.conformance.suite import Suite, rule
 
 
 def changed(item: Item, **fields: Any) -> Item:
-    return Item(**{name: getattr(item, name) for name in item.__slots__} | fields)
+    return Item(**{name: getattr(item, name) for name in item.__struct_fields__} | fields)
 
 
 class Interrupted(list[Any]):

@@ -127,31 +127,41 @@ def _warn_text(message: str) -> None:
 
 
 def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str, Any]) -> Generator[Op, Any, None]:
-    """The saga has ended, or its new owner is at it: claim it again when it is free, or amend it when it is sealed."""
+    """The saga has ended, or its new owner is at it: claim it again when it is free, or amend it when it is sealed.
+
+    The answer is recorded once. Who claims the saga after that has read it there; an amendment that was overtaken by
+    another one looks again, and goes on.
+    """
+    told = ""
     for tried in range(CLAIM_TRIES):
-        again = _reopened(live)
+        again = _gone_on_with(live, told) if told else _reopened(live)
         if again is None:
             yield Sleep(BUSY_S * (tried + 1))
             continue
         again.binders.update(live.binders)
         again.bound_objects.update(live.bound_objects)
         step = again.view.steps[no]
-        ticket = again.emit(r.LateOutcome, values, durable=True, step=no, attempt=step.attempt, **fields)
         try:
-            yield from again.committed(ticket)
+            if not told:
+                attempt = step.attempt
+                ticket = again.emit(r.LateOutcome, values, durable=True, step=no, attempt=attempt, **fields)
+                yield from again.committed(ticket)
+                told = again.id
             yield from _settle_late(again, step)
         except OwnerReplaced:  # A recoverer was faster; look again.
+            if told == live.id:
+                return
             yield Sleep(BUSY_S * (tried + 1))
             continue
         except BaseException:  # This process lives on: without a word nobody else could finish the saga.
             release(again, "the settlement of a late answer was interrupted")
             raise
         return
-    _warn_text(
-        f"saga {live.view.id!r}, step {no}: its answer ({fields['state']}) came when another process owned the saga, "
-        "and "
-        "could not be recorded: look at it when that process is done, agent-saga show"
-    )
+    if not told:
+        _warn_text(
+            f"saga {live.view.id!r}, step {no}: its answer ({fields['state']}) came when another process owned the "
+            "saga, and could not be recorded: look at it when that process is done, agent-saga show"
+        )
 
 
 def _settle_late(again: LiveSaga, step: StepView) -> Generator[Op, Any, None]:
@@ -173,6 +183,18 @@ def _reopened(live: LiveSaga) -> LiveSaga | None:
     if loaded.view.owner is not None:
         return None
     again = LiveSaga(live.writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch + 1)
+    again.emit(r.Claimed, hold=True, owner=store.owner(), epoch=again.epoch, purpose="late")
+    return again
+
+
+def _gone_on_with(live: LiveSaga, told: str) -> Amendment | None:
+    """Claim the amendment that recorded the answer anew, on what is true of the amended saga now."""
+    store = live.writer.store
+    own, target = load(store, told), load(store, live.view.id)
+    if own is None or target is None:
+        return None
+    again = amendment(live.writer, target.view, target.row.count, target.row.amendments, name=own.view.name)
+    again.adopt(own.view, own.row.count)
     again.emit(r.Claimed, hold=True, owner=store.owner(), epoch=again.epoch, purpose="late")
     return again
 

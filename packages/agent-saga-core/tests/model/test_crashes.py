@@ -143,6 +143,20 @@ def test_simulated_log_agrees_with_the_reference_log(token, monkeypatch):
         assert reference.tail() == log.tail()
 
 
+@pytest.mark.parametrize(
+    "token",
+    [
+        "keyed:ok:ok,final:fail:ok/commit/retry",  # Two steps of one tool: the word is about the second.
+        "keyed:late-:ok/suspend/catch/late=2",  # An answer after the suspension does not end it.
+        "keyed:late+:ok/suspend/catch/late=2",
+    ],
+)
+def test_no_false_alarm(token):
+    """What the checks once took for a broken promise, and is none, passes."""
+    covered = explore(parse(token), depth=2)
+    assert not covered.found, covered.found
+
+
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.timeout(1500)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent_saga.runtime import late
 from agent_saga.testing.sim.crashes import Explorer, explore, play
 from agent_saga.testing.sim.schedules import FAMILIES, Player
 from agent_saga.testing.sim.script import parse
@@ -75,3 +76,21 @@ def test_an_interrupted_recovery_gives_up_what_it_claimed():
     covered = Player(FAMILIES["recovery-interrupted"]).every()
     assert not covered.found, covered.found
     assert covered.runs > 10
+
+
+@pytest.mark.parametrize("tries", [late.PATIENT_TRIES, 0])
+def test_an_overtaken_amendment_comes_to_its_end(tries, monkeypatch):
+    """FOUND-9: late answers and a recoverer that amend one sealed saga leave nothing open, whether they wait or not."""
+    monkeypatch.setattr(late, "PATIENT_TRIES", tries)
+    player = Player(FAMILIES["sealed-then-answered"])
+    for begin in ((0, 0, 1, 1), (0, 1, 1, 0), (2, 0, 1, 1)):
+        covered = player.every(begin)
+        assert not covered.found, covered.found
+    assert player.covered.runs > 50
+
+
+def test_an_answer_is_recorded_once():
+    """FOUND-9: a recoverer that claims the saga after a late answer was recorded has read it there."""
+    trace = Player(FAMILIES["paused-owner-late"]).replay((0, 0, 0, 0, 0, 3, 2, 3))
+    assert not [line for line in trace if "!!" in line]
+    assert sum("late_outcome" in line for line in trace) == 1

@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     from agent_saga.runtime.live import Flight
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.saga import Saga
+    from agent_saga.runtime.writer import Writer
+    from agent_saga.store.port import LogStore
 
 LATE_BUDGET_S: Final = 60.0
 CLAIM_TRIES: Final = 20
+PATIENT_TRIES: Final = 10
+"""After so many tries an answer is recorded beside an amendment that is still at work."""
 LOOP_POLL_S: Final = 0.2
 BUSY_S: Final = 0.05
 """The first wait for a saga that another process works on; each later one is longer by as much."""
@@ -129,12 +133,15 @@ def _warn_text(message: str) -> None:
 def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str, Any]) -> Generator[Op, Any, None]:
     """The saga has ended, or its new owner is at it: claim it again when it is free, or amend it when it is sealed.
 
-    The answer is recorded once. Who claims the saga after that has read it there; an amendment that was overtaken by
-    another one looks again, and goes on.
+    The answer is recorded once. Who claims that saga, or that amendment, goes on with it; an amendment whose target
+    was amended by others meanwhile looks again.
     """
     told = ""
     for tried in range(CLAIM_TRIES):
-        again = _gone_on_with(live, told) if told else _reopened(live)
+        patient = tried < PATIENT_TRIES
+        again = gone_on_with(live.writer, live.view.id, told) if told else _reopened(live, patient=patient)
+        if again is None and told:
+            return
         if again is None:
             yield Sleep(BUSY_S * (tried + 1))
             continue
@@ -173,12 +180,20 @@ def _settle_late(again: LiveSaga, step: StepView) -> Generator[Op, Any, None]:
         yield from finish_leftovers(again, budget)
 
 
-def _reopened(live: LiveSaga) -> LiveSaga | None:
+def _reopened(live: LiveSaga, *, patient: bool) -> LiveSaga | None:
+    """Return what may record the answer now, or None while another process is at the saga.
+
+    Args:
+        live: the saga as it was when the call was given up.
+        patient: wait for other amendments to end: one that is overtaken by ours may have to repeat a compensation.
+    """
     store = live.writer.store
     loaded = load(store, live.view.id)
     if loaded is None or (not loaded.view.ended):
         return None
     if loaded.row.leaf is not None:
+        if patient and is_being_amended(store, live.view.id):
+            return None
         return amendment(live.writer, loaded.view, loaded.row.count, loaded.row.amendments, name="late_outcome")
     if loaded.view.owner is not None:
         return None
@@ -187,16 +202,30 @@ def _reopened(live: LiveSaga) -> LiveSaga | None:
     return again
 
 
-def _gone_on_with(live: LiveSaga, told: str) -> Amendment | None:
-    """Claim the amendment that recorded the answer anew, on what is true of the amended saga now."""
-    store = live.writer.store
-    own, target = load(store, told), load(store, live.view.id)
-    if own is None or target is None:
+def gone_on_with(writer: Writer, saga_id: str, amendment_id: str) -> Amendment | None:
+    """Claim an amendment of this process anew, on what is true of the amended saga now: others amended it meanwhile.
+
+    None when it never reached the log, when another process owns it, or when it has ended.
+    """
+    store = writer.store
+    own, target = load(store, amendment_id), load(store, saga_id)
+    if own is None or target is None or own.view.ended or own.view.owner != store.owner():
         return None
-    again = amendment(live.writer, target.view, target.row.count, target.row.amendments, name=own.view.name)
+    again = amendment(writer, target.view, target.row.count, target.row.amendments, name=own.view.name)
     again.adopt(own.view, own.row.count)
     again.emit(r.Claimed, hold=True, owner=store.owner(), epoch=again.epoch, purpose="late")
     return again
+
+
+def is_being_amended(store: LogStore, saga_id: str) -> bool:
+    """Tell whether a living process is at an amendment of a sealed saga: until that ends, it owns what is left."""
+    owners = {row.row.owner for other in store.amendments(saga_id) if (row := store.row(other)) is not None}
+    for owner in owners - {None}:
+        dead = store.prove_dead(owner or "")
+        if dead is None:
+            return True
+        dead.close()
+    return False
 
 
 def amendment(

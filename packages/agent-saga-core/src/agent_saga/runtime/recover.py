@@ -14,7 +14,7 @@ from agent_saga.runtime.clock import clock
 from agent_saga.runtime.compensate import Budget
 from agent_saga.runtime.ending import release
 from agent_saga.runtime.halts import quarantined
-from agent_saga.runtime.late import amendment
+from agent_saga.runtime.late import amendment, gone_on_with, is_being_amended
 from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.rollback import finish_leftovers, roll_back, unwind, unwind_leftovers
 from agent_saga.runtime.settle import why_stuck
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from agent_saga.machine.view import SagaView, StepView
     from agent_saga.model.report import RollbackReport
+    from agent_saga.runtime.live import Amendment
     from agent_saga.runtime.ops import Op
     from agent_saga.runtime.writer import Ticket, Writer
     from agent_saga.store.port import LogStore, StoredRow
@@ -279,8 +280,21 @@ def _recover_amendment(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Rec
     live = amendment(writer, target.view, target.row.count, target.row.amendments, name=loaded.view.name)
     live.adopt(loaded.view, loaded.row.count)
     ticket = live.emit(r.Claimed, durable=True, owner=writer.store.owner(), epoch=live.epoch)
-    yield from _or_released(live, _finish_amendment(live, ticket))
+    live = yield from _amended(live, ticket)
     return _recovered(live.view, live.notes)
+
+
+def _amended(live: Amendment, claim: Ticket | None = None) -> Generator[Op, Any, Amendment]:
+    """Bring an amendment to its end, also when others amend its target meanwhile; nobody else could while we live."""
+    while True:
+        try:
+            yield from _or_released(live, _finish_amendment(live, claim))
+            return live
+        except OwnerReplaced:
+            again = gone_on_with(live.writer, live.view.id, live.id)
+            if again is None:
+                raise
+            live, claim = again, None
 
 
 def _finish_amendment(live: LiveSaga, claim: Ticket | None = None) -> Generator[Op, Any, None]:
@@ -291,8 +305,10 @@ def _finish_amendment(live: LiveSaga, claim: Ticket | None = None) -> Generator[
 
 def _recover_sealed(writer: Writer, loaded: Loaded) -> Generator[Op, Any, Recovered]:
     """A sealed saga about which something became known later: its chain is closed, so an amendment goes on with it."""
+    if is_being_amended(writer.store, loaded.view.id):
+        return Recovered(saga_id=loaded.view.id, name=loaded.view.name, action="live")
     live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="recover")
-    yield from _or_released(live, _finish_amendment(live))
+    live = yield from _amended(live)
     return _recovered(live.view, live.notes)
 
 

@@ -10,7 +10,7 @@ from agent_saga.machine.states import STEP_TRANSITIONS
 from agent_saga.model import records as r
 from agent_saga.model.paths import PathMissing
 from agent_saga.model.values import encode
-from agent_saga.runtime.late import amendment
+from agent_saga.runtime.late import amendment, is_being_amended
 from agent_saga.runtime.settle import bind_recorded
 from agent_saga.store.port import Committed
 from agent_saga.store.reader import load
@@ -58,6 +58,8 @@ def settle_by_hand(
 
 
 def _check_free(writer: Writer, view: SagaView) -> None:
+    if view.owner is None and is_being_amended(writer.store, view.id):
+        raise SagaBusy(f"a living process amends saga {view.id!r}, and may still settle the step; nothing was recorded")
     if view.owner is None:
         return
     dead = writer.store.prove_dead(view.owner)

@@ -10,6 +10,7 @@ point counts once, however many ways lead to it, and only after recovery from it
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from agent_saga.errors import InvariantViolation, LogFailed, SagaDiverged, SagaError, SagaSuspended, UsageError
 from agent_saga.machine.plan import leftovers, needs_human
 from agent_saga.machine.states import StepState
-from agent_saga.model.records import Suspended
+from agent_saga.model.records import LateOutcome, Settled, Suspended
 from agent_saga.runtime import operators
 from agent_saga.runtime.clock import use_clock
 from agent_saga.runtime.recover import sweep
@@ -35,8 +36,10 @@ from agent_saga.testing.sim.world import TRAVEL_S, Refused
 if TYPE_CHECKING:
     from agent_saga.machine.row import Row
     from agent_saga.machine.view import StepView
+    from agent_saga.model.records import AnyRecord
     from agent_saga.runtime.recover import Recovered
     from agent_saga.runtime.writer import Writer
+    from agent_saga.testing.sim.disk import Chain
     from agent_saga.testing.sim.script import Scenario
 
 RESUMED: Final = 20
@@ -413,12 +416,20 @@ def _waiting(stage: Stage) -> dict[str, int]:
     """Return the sagas that a sweep must leave alone, and how many records each has: they wait for their resume."""
     now, found = stage.clock.now_ns, {}
     for saga_id, chain in stage.disk.image.chains.items():
-        row, last = chain.row, chain.bodies[-1]
-        until = last.at + int(LIMITS.suspend_ttl_s * SECOND_NS)
+        row, since = chain.row, _suspension(chain)
         dead = row.state == "open" and row.on_crash == "resume" and row.amends is None and row.owner is not None
-        if (dead or type(last) is Suspended) and now < until and not (dead and row.owner in stage.disk.alive):
+        if dead and row.owner not in stage.disk.alive:
+            since = chain.bodies[-1]
+        if since is not None and now < since.at + int(LIMITS.suspend_ttl_s * SECOND_NS):
             found[saga_id] = len(chain.bodies)
     return found
+
+
+def _suspension(chain: Chain) -> AnyRecord | None:
+    """Return the suspension that a saga is in: answers of calls that still ran, and words, may follow it."""
+    after = itertools.dropwhile(lambda body: type(body) in {LateOutcome, Settled}, reversed(chain.bodies))
+    last = next(after)
+    return last if type(last) is Suspended else None
 
 
 def _check_waiting(stage: Stage, waiting: dict[str, int]) -> None:

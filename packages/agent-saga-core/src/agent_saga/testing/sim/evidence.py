@@ -9,6 +9,7 @@ from agent_saga.model import records as r
 from agent_saga.testing.sim.tools import tool_name
 
 if TYPE_CHECKING:
+    from agent_saga.machine.view import SagaView
     from agent_saga.model.report import RollbackReport
     from agent_saga.testing.sim.disk import Chain, Image
 
@@ -107,6 +108,29 @@ def confirmed(image: Image, chain: Chain) -> bool:
         if assumed or any(fact.verified is not True for fact in done[-1:]):
             return False
     return True
+
+
+def first_landing(facts: tuple[r.AnyRecord, ...]) -> r.AnyRecord | None:
+    """Return the record by which the landing of a step became known; what says it again is no news."""
+    for fact in facts:
+        match fact:
+            case r.Outcome() | r.LateOutcome() if fact.state == "succeeded":
+                return fact
+            case r.Probed(answer="landed") | r.Settled(verdict="happened"):
+                return fact
+            case _:
+                pass
+    return None
+
+
+def steps_by_item(view: SagaView) -> dict[str, int]:
+    """Return the newest step of each item: a repeat that failed says nothing about the call before it."""
+    items: dict[str, int] = {}
+    for no, step in view.steps.items():
+        item = step.tool.removeprefix("tool.")
+        if step.state.value != "absent" or item not in items:
+            items[item] = no
+    return items
 
 
 def says_absent(fact: r.AnyRecord) -> bool:

@@ -12,7 +12,7 @@ from agent_saga.errors import RollbackIncomplete, SagaRolledBack
 from agent_saga.machine.report import report_of
 from agent_saga.model import records as r
 from agent_saga.store.reader import load
-from agent_saga.testing.sim import policies
+from agent_saga.testing.sim import evidence, policies
 from agent_saga.testing.sim.tools import tool_name
 
 if TYPE_CHECKING:
@@ -282,8 +282,7 @@ def check_by_hand(judge: Judge) -> None:
             raise judge.broken("INV-35", f"saga {saga_id} is not sealed after a human settled its steps")
         report = report_of(view)
         accepted = {step.no for step in view.steps.values() if step.state.value == "accepted"}
-        for no, step in view.steps.items():
-            stands = stage.world.standing(step.tool.removeprefix("tool."))
+        for item, no in evidence.steps_by_item(view).items():
             said_gone = no not in accepted and report.outcome == "rolled_back"
-            if chain.row.sealed and said_gone and stands:
-                raise judge.broken("INV-35", f"saga {saga_id} is sealed, and {step.tool} stands")
+            if chain.row.sealed and said_gone and stage.world.standing(item):
+                raise judge.broken("INV-35", f"saga {saga_id} is sealed, and {item} stands")

@@ -307,17 +307,23 @@ class Judge:
     def program_ended(self, process: Process) -> None:
         """A program has ended, and its process lives: what was told it late it has dealt with."""
         image = self.stage.disk.image
+        if process.log.failed or process.log.dead:
+            return
+        for chain in image.chains.values():
+            if chain.current.amends is not None and chain.current.owner == process.token:
+                raise self.broken("INV-16", f"{process.token} has left its amendment {chain.current.saga_id} open")
         for item, answered in self.stage.answered:
-            if answered is not process or process.log.failed or process.log.dead:
+            if answered is not process:
                 continue
             for saga_id, no in set(evidence.intents(image, item)):
                 chain = image.chains[saga_id]
                 ends = [body.pos for body in chain.bodies if type(body) is r.SagaEnded]
                 facts = evidence.about(image, chain, no)
-                late = [f.pos for f in facts if type(f) is r.LateOutcome and f.state == "succeeded"]
-                tried = [fact.pos for fact in facts if type(fact) is r.CompensationIntent]
-                bound = self.stage.specs[item].decl not in {"final", "unbound"}
-                if late and ends and late[-1] > ends[0] and bound and not any(pos > late[-1] for pos in tried):
+                news = evidence.first_landing(facts)
+                if type(news) is not r.LateOutcome or not ends or news.pos < ends[0]:
+                    continue
+                tried = any(type(fact) is r.CompensationIntent and fact.pos > news.pos for fact in facts)
+                if not tried and self.stage.specs[item].decl not in {"final", "unbound"}:
                     raise self.broken("INV-16", f"{item} landed after the end of its saga, and was not compensated")
 
     def warned(self, message: str) -> None:
@@ -350,6 +356,8 @@ class Judge:
             assert view is not None
             if view.amends is None:
                 self._check_saga(image, chain, view)
+            elif not view.ended:
+                raise self.broken("INV-12", f"saga {saga_id}, which amends {view.amends}, is open after recovery")
         if self.rests % DAMAGE_EVERY == 0 and image.chains:
             what = damage.unnoticed(image, self.rests // DAMAGE_EVERY)
             if what is not None:
@@ -391,10 +399,7 @@ class Judge:
         facts = frozenset(fact for fact in image.facts if fact.saga_id == view.id)
         if facts != gate_facts(view, sealed=chain.row.sealed):
             raise self.broken("INV-11", f"the facts of saga {view.id} differ from its records: {facts}")
-        items: dict[str, int] = {}
-        for no, step in view.steps.items():  # A repeat that failed says nothing about the call before it.
-            if step.state.value != "absent" or step.tool.removeprefix("tool.") not in items:
-                items[step.tool.removeprefix("tool.")] = no
+        items = evidence.steps_by_item(view)
         stands = [item for item in items if self.stage.world.standing(item)]
         for item, no in items.items():
             self._check_step(view, view.steps[no], item, stands=item in stands, facts=evidence.about(image, chain, no))

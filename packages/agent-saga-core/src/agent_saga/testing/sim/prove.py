@@ -251,7 +251,8 @@ def all_schedules(*, cores: int | None = None) -> Proof:
         "twice (12 decisions); parallel steps with a failing sibling (9); an owner and two recoverers, killed, paused "
         "and with clock jumps (8); one resource and one purse that two sagas want (12); a saga cancelled, or stopped "
         "with Ctrl-C twice, at any operation, and recovery too; words on an approval beside its call (9); a quarantine "
-        "between any two operations; a scope that ends while its calls run (10), or while one is repeated (10)"
+        "between any two operations; a scope that ends while its calls run (10), or while one is repeated (10); calls "
+        "that answer when their saga is sealed (10)"
     )
     return _ended(proof, started)
 

@@ -342,6 +342,18 @@ def _answered_late(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> N
     run.moves.append(answer)
 
 
+def _answered_when_sealed(run: Run, stage: Stage, scenarios: tuple[Scenario, ...]) -> None:
+    """Calls whose saga another process has sealed meanwhile answer their living owner; a recoverer sweeps beside."""
+    owner, sealer = Process(stage, 1), Process(stage, 2)
+    for process, engine in ((owner, program(owner, scenarios[0], "A")), (sealer, sweep(sealer.writer))):
+        task = run.add(process, "before", engine)
+        while not task.done:
+            task.step()
+    recoverer = Process(stage, 3)
+    run.add(recoverer, "recoverer 3", _sweeping(recoverer))
+    _answer(stage, owner)
+
+
 def _answer(stage: Stage, owner: Process) -> None:
     stage.process, stage.clock.stream = owner, owner.ordinal
     owner.deliver(all_of_them=True)
@@ -356,6 +368,7 @@ _SHORT: Final = "keyed:ok:ok,keyed:ok:ok/commit/budget"
 _STOPPED: Final = "keyed:ok:ok,look:ok:once,absent:doubt+:ok/commit/catch"
 _GUESSED: Final = "keyed:ok:ok,absent:ok:ok/raise/plain"
 _LATE: Final = "keyed:ok:ok,keyed:late+:ok/commit/plain"
+_SEALED: Final = "absent:late+:ok,absent:late+:ok/commit/catch/late=99"
 _OWNED: Final = "keyed:ok:ok,probe:ok:ok/raise/plain"
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -384,6 +397,7 @@ FAMILIES: Final[dict[str, Family]] = {
         Family("approved-beside", ("keyed:ok:ok/commit/plain",), _approved, depth=9),
         Family("quarantined", ("keyed:ok:ok,absent:doubt-:ok,keyed:fail:ok/commit/catch",), _frozen, depth=24),
         Family("paused-owner-late", (_LATE,), _answered_late, depth=DEPTH, lease=True),
+        Family("sealed-then-answered", (_SEALED,), _answered_when_sealed, depth=10, stays=True),
         Family("paused-owner-absent", (_GUESSED,), _paused_owner(3), depth=DEPTH, lease=True),
     )
 }

@@ -16,6 +16,7 @@ from agent_saga.model import records as r
 from agent_saga.runtime import (
     compensate,
     ending,
+    late,
     opening,
     recover,
 )
@@ -223,6 +224,12 @@ TWINS: Final = (
         "what landed after the end is written and left",
         bugs.late_is_only_written,
         "keyed:ok:ok,keyed:late+:ok/commit/plain/late=99",
+    ),
+    Twin(
+        "INV-16",
+        "an amendment that was overtaken is left open",
+        lambda: put(late, gone_on_with=lambda *_: None, PATIENT_TRIES=0),
+        "schedule:sealed-then-answered",
     ),
     Twin(
         "INV-15",

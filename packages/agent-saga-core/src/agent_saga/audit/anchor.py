@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from agent_saga.audit import tree
 from agent_saga.audit.leaves import origin_of
 from agent_saga.errors import CorruptLog, UsageError
+from agent_saga.store.removed import REMOVED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,9 @@ def check_anchor(store: LogStore, anchor: Checkpoint, leaves: Sequence[bytes]) -
         return shown
     pos, digest = anchor.tail
     found = store.tail(after_pos=pos - 1, limit=1)
+    if found and found[0].pos != pos and any(fact.no == 0 for fact in store.facts(REMOVED)):
+        # Verified before: each position that is missing belongs to a saga that was pruned.
+        return [*shown, f"not checked: record {pos}, the last one of the checkpoint, was pruned since"]
     if not found or found[0].pos != pos:
         raise CorruptLog(f"its tail is gone: the checkpoint has a record at position {pos}, the log has none")
     if found[0].hash != digest:

@@ -107,8 +107,11 @@ class _Accounts:
         self.leaves = Leaves()
         self.sagas = 0
 
-    def add(self, stored: StoredRow, view: SagaView) -> None:
+    def add(self, stored: StoredRow, view: SagaView | None) -> None:
         self.leaves.add(stored)
+        if view is None:
+            self.doubts["sagas were pruned: that their effects were accounted for is their row's word"] += 1
+            return
         if stored.row.amends is not None:  # Its steps are those of the saga that it amends.
             return
         self.sagas += 1

@@ -22,6 +22,7 @@ from agent_saga.machine.states import TransitionError
 from agent_saga.model.records import (
     GENESIS,
     AnyRecord,
+    Redacted,
     SagaOpened,
     chain_hash,
     commitment,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from agent_saga.store.port import LogStore, StoredRecord
 
 SCHEMA: Final = "agent-saga/proof/1"
+_Replaced = dict[int, dict[str, str]]
+"""Commitments that `redacted` records put in the place of a body's, by number of the record and name of the value."""
 _WITHHELD: Final = '{"$redacted":"withheld"}'
 
 
@@ -103,16 +106,33 @@ def _part(store: LogStore, saga_id: str, leaves: Sequence[bytes], withhold: Sequ
         raise UsageError(f"saga {saga_id} is not in the checkpoint: it was sealed later; make a new checkpoint")
     if tree.leaf_hash(leaf_bytes(row)) != leaves[row.leaf - 1]:
         raise CorruptLog("its leaf changed while it was read", saga_id=saga_id)
-    records = [_shown(stored, withhold) for stored, _, _ in checked_records(store, saga_id)]
+    shows = _replaced(store, saga_id) if row.row.amends is None else {}
+    records = [_shown(*checked[:2], withhold, shows) for checked in checked_records(store, saga_id)]
     path = [digest.hex() for digest in tree.inclusion_path(row.leaf - 1, leaves)]
     return {"id": saga_id, "leaf": row.leaf, "path": path, "records": records}
 
 
-def _shown(stored: StoredRecord, withhold: Sequence[str]) -> dict[str, Any]:
+def _replaced(store: LogStore, saga_id: str) -> _Replaced:
+    """Return the commitments that redactions put in the place of others, as the amendments in the proof will say."""
+    found: _Replaced = {}
+    for other in store.amendments(saga_id):
+        _note(found, [record for _, record, _ in checked_records(store, other)])
+    return found
+
+
+def _note(replaced: _Replaced, records: Sequence[AnyRecord]) -> None:
+    for record in records:
+        if isinstance(record, Redacted):
+            replaced.setdefault(record.record, {}).update(record.replaced)
+
+
+def _shown(stored: StoredRecord, record: AnyRecord, withhold: Sequence[str], replaced: _Replaced) -> dict[str, Any]:
+    """Return a record with the values that are shown: those that the proof itself commits to, and that are there."""
+    commitments = {**record.values, **replaced.get(record.n, {})}
     kept = {
         name: list(value)
         for name, value in payload_entries(stored.payload).items()
-        if not any(fnmatchcase(name, pattern) for pattern in withhold)
+        if commitment(*value) == commitments[name] and not any(fnmatchcase(name, pattern) for pattern in withhold)
     }
     return {"body": stored.body.decode(), "values": kept}
 
@@ -148,7 +168,11 @@ def check_proof(document: Any, *, verifier: Verifier | None = None, checkpoint: 
         note = document["checkpoint"] if checkpoint is None else checkpoint
         text = note if verifier is None else open_note(note, verifier)
         trusted = parse_checkpoint(text)
-        chains = [_read(part) for part in (document["saga"], *document["amendments"])]
+        amending = [_read(part, {}) for part in document["amendments"]]
+        replaced: _Replaced = {}
+        for chain in sorted(amending, key=lambda chain: chain.pos):
+            _note(replaced, [record for record, _ in chain.records])
+        chains = [_read(document["saga"], replaced), *amending]
         view = _folded(chains)
         for part, chain in zip((document["saga"], *document["amendments"]), chains, strict=True):
             _check_leaf(part, chain, view if chain is chains[0] else _folded([chain]), trusted)
@@ -163,7 +187,7 @@ def check_proof(document: Any, *, verifier: Verifier | None = None, checkpoint: 
     )
 
 
-def _read(part: dict[str, Any]) -> _Chain:
+def _read(part: dict[str, Any], replaced: _Replaced) -> _Chain:
     chain = _Chain(str(part["id"]))
     for n, shown in enumerate(part["records"], start=1):
         body = shown["body"].encode()
@@ -175,15 +199,15 @@ def _read(part: dict[str, Any]) -> _Chain:
         if (record.saga, record.n) != (chain.id, n) or record.pos <= chain.pos:
             raise BadEvidence(f"{where} is out of place: a record was left out, added or moved")
         chain.head, chain.pos = chain_hash(chain.head, body), record.pos
-        chain.records.append((record, _values(record, shown["values"], where)))
+        chain.records.append((record, _values(record, shown["values"], replaced.get(n, {}), where)))
         chain.withheld += len(record.values) - len(shown["values"])
     return chain
 
 
-def _values(record: AnyRecord, shown: dict[str, Any], where: str) -> dict[str, str]:
+def _values(record: AnyRecord, shown: dict[str, Any], replaced: dict[str, str], where: str) -> dict[str, str]:
     texts = dict.fromkeys(record.values, _WITHHELD)
     for name, (salt, text) in shown.items():
-        if record.values.get(name) != commitment(salt, text):
+        if name not in texts or replaced.get(name, record.values[name]) != commitment(salt, text):
             raise BadEvidence(f"{where}: the value {name} differs from its commitment")
         texts[name] = text
     return texts

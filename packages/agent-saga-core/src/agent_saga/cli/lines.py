@@ -10,6 +10,7 @@ import msgspec
 from agent_saga.errors import CorruptLog
 from agent_saga.model.records import GENESIS
 from agent_saga.store.reader import check_record, history
+from agent_saga.store.removed import REMOVED, Removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,17 +32,25 @@ def log_lines(store: LogStore) -> Iterator[bytes]:
         CorruptLog: a record, a chain or a position is damaged; nothing after it is given.
     """
     heads = _Heads(store)
-    after, last = 0, None
+    after, last, missing = 0, None, 0
+    pruned = _pruned_records(store)
     while page := store.tail(after_pos=after, limit=PAGE):
         if last is None:
             last = _last_position(store)
         for stored in page:
-            if stored.pos != after + 1:
-                raise CorruptLog(f"position {after + 1} is missing, the next one is {stored.pos}")
             if stored.pos > last:
                 return
+            missing += stored.pos - after - 1
+            if missing > pruned:
+                raise CorruptLog(f"position {after + 1} is missing, the next one is {stored.pos}")
             yield _line(stored, heads.check(stored))
             after = stored.pos
+
+
+def _pruned_records(store: LogStore) -> int:
+    """Return how many records were removed, and a record says so."""
+    rows = (store.row(fact.name) for fact in store.facts(REMOVED) if fact.no == 0)
+    return sum(row.count for row in rows if row is not None)
 
 
 def _last_position(store: LogStore) -> int:
@@ -55,25 +64,26 @@ class _Heads:
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
-        self._known: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[int, bytes, Removed]] = OrderedDict()
 
     def check(self, stored: StoredRecord) -> Mapping[str, str]:
         """Check a record against the end of its chain, and return its values."""
-        n, head = self._known.pop(stored.saga_id) if stored.saga_id in self._known else self._read(stored)
-        _, _, values = check_record(stored, head, n + 1)
-        self._known[stored.saga_id] = (stored.n, stored.hash)
+        n, head, removed = self._known.pop(stored.saga_id) if stored.saga_id in self._known else self._read(stored)
+        _, _, values = check_record(stored, head, n + 1, removed)
+        self._known[stored.saga_id] = (stored.n, stored.hash, removed)
         if len(self._known) > HEADS_MAX:
             self._known.popitem(last=False)
         return values
 
-    def _read(self, stored: StoredRecord) -> tuple[int, bytes]:
+    def _read(self, stored: StoredRecord) -> tuple[int, bytes, Removed]:
         """Return the end of a chain that is not in memory: it was checked when it passed."""
+        removed = Removed.of(self._store, stored.saga_id)
         if not isinstance(stored.n, int) or stored.n <= 1:
-            return 0, GENESIS
+            return 0, GENESIS, removed
         before = self._store.records(stored.saga_id, after_n=stored.n - 2, limit=1)
         if not before or before[0].n != stored.n - 1 or before[0].pos >= stored.pos:
             raise CorruptLog("the record before it is missing or moved", saga_id=stored.saga_id, n=stored.n)
-        return before[0].n, before[0].hash
+        return before[0].n, before[0].hash, removed
 
 
 def saga_lines(store: LogStore, saga_id: str) -> Iterator[bytes]:
@@ -93,8 +103,8 @@ def _line(stored: StoredRecord, values: Mapping[str, str]) -> bytes:
     body: dict[str, Any] = _decode(stored.body)
     commitments = body.pop("values", None)
     line = {"schema": "agent-saga/record/1", **body}
-    if commitments is not None and stored.payload is not None:
-        payload = _decode(stored.payload)
+    if commitments is not None:
+        payload = {} if stored.payload is None else _decode(stored.payload)
         line["values"] = {name: _value(stored, name, text) for name, text in values.items()}
         line["salts"] = {name: salt for name, (salt, _) in payload.items()}
         line["commitments"] = commitments

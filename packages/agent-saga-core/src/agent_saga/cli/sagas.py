@@ -48,17 +48,40 @@ def sagas(
 
 def _entry(store: LogStore, row: StoredRow) -> dict[str, Any]:
     """Return one saga for the list, from its records and not from its row, which is only derived."""
-    from agent_saga.errors import CorruptLog
+    from agent_saga.errors import CorruptLog, RecordsPruned
     from agent_saga.store.reader import load
 
     try:
         loaded = load(store, row.saga_id)
+    except RecordsPruned:
+        return _stays(row)
     except CorruptLog as error:
         if error.saga_id is None:
             raise
         return {"saga": row.saga_id, "name": str(row.row.name), "state": "damaged", "damage": str(error)}
     assert loaded is not None  # Rows are never removed.
     return _fields(loaded)
+
+
+def _stays(row: StoredRow) -> dict[str, Any]:
+    """Return what the row alone says: all that stays of a saga that was pruned."""
+    kept = row.row
+    return {
+        "saga": row.saga_id,
+        "name": kept.name,
+        "state": kept.state,
+        "key": kept.key,
+        "incarnation": kept.incarnation,
+        "opened_at": kept.opened_at,
+        "changed_at": None,
+        "steps": None,
+        "work": kept.work,
+        "needs_human": kept.human,
+        "sealed": kept.sealed,
+        "cause": None,
+        "damage": None,
+        "pruned": True,
+    }
 
 
 def _fields(loaded: Loaded) -> dict[str, Any]:
@@ -107,7 +130,7 @@ def _cells(entry: dict[str, Any]) -> tuple[str, ...]:
         entry["saga"],
         entry["state"].replace("_", " "),
         left,
-        str(entry["steps"]),
+        "pruned" if entry["steps"] is None else str(entry["steps"]),
         moment(entry["opened_at"]),
         visible(entry["name"], length_max=40),
         key,

@@ -348,6 +348,10 @@ def _replayed(view: SagaView, record: r.Replayed, _values: Mapping[str, str]) ->
     step.answered = True
 
 
+def _redacted(_view: SagaView, _record: r.Redacted, _values: Mapping[str, str]) -> None:
+    """Nothing changes: what was removed from the payloads is the reader's concern."""
+
+
 def _decided(view: SagaView, _record: r.Decided, _values: Mapping[str, str]) -> None:
     view.decisions += 1
 
@@ -384,6 +388,8 @@ _HANDLERS: Final[dict[type, Callable[..., None]]] = {
     r.ScopeOpened: _scope_opened,
     r.ScopeEnded: _scope_ended,
     r.Replayed: _replayed,
+    r.Redacted: _redacted,
+    r.Pruned: gate.pruned,
     r.SagaEnded: _saga_ended,
 }
 _KINDS: Final[dict[type, str]] = {

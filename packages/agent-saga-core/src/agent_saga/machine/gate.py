@@ -27,12 +27,13 @@ class Fact(NamedTuple):
     """One row of what holds between sagas.
 
     Attributes:
-        kind: `resource`, `spend`, `approval`, `halt`, `drain`, `quarantine` or `key`.
-        name: of the resource, budget, approval, scope or principal.
+        kind: `resource`, `spend`, `approval`, `halt`, `drain`, `quarantine`, `key` or `removed`.
+        name: of the resource, budget, approval, scope, principal or saga.
         saga_id: the saga whose fold it is a part of.
-        no: the step, or 0.
-        value: the amount, the approval's state, the reason or the key.
-        at: when it was spent, or expires; 0 where time does not matter, or has no end.
+        no: the step; of what was removed 1 if that is payloads only; else 0.
+        value: the amount, the approval's state, the reason, the key, or the digest of what stays of a saga.
+        at: when it was spent, or expires; 0 where time does not matter, or has no end; of what was removed the position
+            of the record that had sealed it.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class GateView:
         reservations: by step.
         resources: the attempts (step, number) that took each resource; the saga holds it while there is one.
         action: what an operator did, if the saga is about that.
+        removed: what was pruned, if the saga is about that.
     """
 
     approvals: dict[str, ApprovalView] = field(default_factory=dict)
@@ -89,6 +91,7 @@ class GateView:
     resources: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     action: r.OperatorAction | None = None
     lifted: bool = False
+    removed: list[Fact] = field(default_factory=list)
 
 
 def facts_of(view: SagaView, *, sealed: bool) -> frozenset[Fact]:
@@ -122,7 +125,7 @@ def besides_spending(view: SagaView, *, sealed: bool) -> frozenset[Fact]:
         kind = "key" if action.action.startswith("key_") else action.action
         value = action.data or "" if kind == "key" else action.reason
         facts.append(Fact(kind, action.scope, view.id, 0, value, action.expires_at or 0))
-    return frozenset(facts)
+    return frozenset([*facts, *gate.removed])
 
 
 def spent_by(view: SagaView, step: int) -> frozenset[Fact]:
@@ -226,6 +229,14 @@ def acted(view: SagaView, record: r.OperatorAction, _values: Mapping[str, str]) 
         gate.lifted = True
     else:
         raise TransitionError(f"{record.action!r} cannot follow {gate.action.action!r}")
+
+
+def pruned(view: SagaView, record: r.Pruned, _values: Mapping[str, str]) -> None:
+    """Fold what was removed from the log."""
+    no = int(record.payloads_only)
+    gate_of(view).removed += [
+        Fact("removed", saga_id, view.id, no, digest, sealed_at) for saga_id, sealed_at, digest in record.sagas
+    ]
 
 
 def take_resources(view: SagaView, record: r.Intent) -> None:

@@ -73,6 +73,8 @@ _OPEN_FACTS: Final = (
     "approval_consumed",
     "reserved",
     "operator_action",
+    "redacted",
+    "pruned",
 )
 
 SAGA_TRANSITIONS: Final[dict[tuple[SagaState, str], SagaState]] = {

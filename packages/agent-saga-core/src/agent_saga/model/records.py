@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 """Format version in every body. A new record kind is a new minor version, kept in the log's `meta` table."""
-FORMAT_MINOR: Final = 0
+FORMAT_MINOR: Final = 1
 GENESIS: Final = bytes(32)
 """The hash before the first record of a saga."""
 
@@ -375,6 +375,34 @@ class Replayed(Record, tag="replayed", kw_only=True):
     call_id: str | None = None
 
 
+class Redacted(Record, tag="redacted", kw_only=True):
+    """Values of one record of the amended saga were replaced in its payload, and what was there was destroyed.
+
+    Attributes:
+        record: the number of that record in the amended saga.
+        replaced: the new commitment by name of each value that was replaced; it takes the place of the body's.
+    """
+
+    record: int
+    replaced: dict[str, str]
+    by: str
+    reason: str = ""
+
+
+class Pruned(Record, tag="pruned", kw_only=True):
+    """Sealed sagas were removed from the log, or only their payloads; their rows and leaves stay.
+
+    Attributes:
+        sagas: of each its id, the position of the record that sealed it, and the digest of its row and facts
+            (`store.removed.row_digest`), which is empty where only payloads were removed.
+    """
+
+    sagas: list[tuple[str, int, str]]
+    by: str
+    reason: str = ""
+    payloads_only: bool = False
+
+
 class SagaEnded(Record, tag="saga_ended", kw_only=True):
     """The saga ended `committed` or `rolled_back`; without work items it is sealed."""
 
@@ -407,6 +435,8 @@ AnyRecord = (
     | ScopeOpened
     | ScopeEnded
     | Replayed
+    | Redacted
+    | Pruned
     | SagaEnded
 )
 
@@ -474,8 +504,13 @@ def seal_values(texts: Mapping[str, str], entropy: bytes) -> tuple[dict[str, str
     return commitments, encode_body(payload)
 
 
-def open_payload(record: Record, payload: bytes | None) -> dict[str, str]:
+def open_payload(record: Record, payload: bytes | None, replaced: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the value texts of a record after checking each against its commitment.
+
+    Args:
+        record: the record.
+        payload: as stored.
+        replaced: the commitments that `redacted` records put in the place of the body's, by name.
 
     Raises:
         ValueError: the payload is missing, damaged, not its own re-encoding, or differs from the commitments.
@@ -484,16 +519,17 @@ def open_payload(record: Record, payload: bytes | None) -> dict[str, str]:
         if record.values:
             raise ValueError(f"the payload with {', '.join(record.values)} is missing")
         return {}
+    expected = {**record.values, **replaced} if replaced else record.values
     try:
         stored: dict[str, tuple[str, str]] = _decode_payload(payload)
-        differ = stored.keys() ^ record.values.keys()
-        wrong = [name for name in record.values if name in stored and commitment(*stored[name]) != record.values[name]]
+        differ = stored.keys() ^ expected.keys()
+        wrong = [name for name in expected if name in stored and commitment(*stored[name]) != expected[name]]
     except (msgspec.DecodeError, ValueError) as error:
         raise ValueError(f"the payload is damaged: {error}") from error
     if differ or wrong:
         raise ValueError(f"the payload differs from the commitments of {', '.join(sorted({*differ, *wrong}))}")
     # One spelling, so that two readers cannot read two things: names as in the body, salts in lower case, no spaces.
-    spelled = {name: (bytes.fromhex(stored[name][0]).hex(), stored[name][1]) for name in record.values}
+    spelled = {name: (bytes.fromhex(stored[name][0]).hex(), stored[name][1]) for name in expected}
     if not stored or encode_body(spelled) != payload:
         raise ValueError("the payload is not in canonical form")
     return {name: text for name, (_, text) in stored.items()}

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agent_saga.errors import GateRefused, InvariantViolation, OwnerReplaced, SagaBusy, UsageError
+from agent_saga.errors import (
+    AlreadyCommitted,
+    GateRefused,
+    InvariantViolation,
+    OwnerReplaced,
+    RecordsPruned,
+    SagaBusy,
+    UsageError,
+)
 from agent_saga.machine.states import SagaState, StepState
 from agent_saga.model import records as r
 from agent_saga.model.ids import make_saga_id
@@ -198,9 +206,15 @@ def _open_new(writer: Writer, opening: Opening, *, incarnation: int) -> Generato
 
 
 def _replaying(writer: Writer, row: StoredRow) -> LiveSaga | str:
-    loaded = load(writer.store, row.saga_id)
+    try:
+        loaded = load(writer.store, row.saga_id)
+    except RecordsPruned as error:
+        raise AlreadyCommitted(
+            f"saga {row.saga_id!r} with the key {row.row.key!r} has committed, and its records were pruned: its "
+            "results cannot be replayed. Nothing was started here; take another key for new work"
+        ) from error
     if loaded is None:
-        return f"saga {row.saga_id!r}, whose records were pruned after it committed"
+        return f"saga {row.saga_id!r}, which is not in the log"
     live = LiveSaga(writer, loaded.view, count=loaded.row.count, epoch=loaded.view.epoch)
     live.committed_key = True
     live.view.state = SagaState.OPEN  # Only here: calls are answered from the log, and nothing is appended.

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from bisect import bisect_right
+from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agent_saga.errors import InvariantViolation
 from agent_saga.machine.gate import HALTING
 from agent_saga.model.records import GENESIS, AnyRecord, encode_body
-from agent_saga.store.port import Committed, DeadOwner, Query, StoredRecord, StoredRow
+from agent_saga.store.port import Committed, DeadOwner, Query, Stale, StoredRecord, StoredRow
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
 from agent_saga.store.totals import TOTAL, with_totals
 
@@ -22,9 +25,10 @@ if TYPE_CHECKING:
 
     from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
-    from agent_saga.store.port import FactsChange, Item, Refused, Verdict
+    from agent_saga.store.port import FactsChange, Item, Refused, Removal, Verdict
 
 _Entry = tuple[int, str, int, bytes, "bytes | None", bytes]
+_position: Final = itemgetter(0)
 
 
 class _State:
@@ -53,6 +57,20 @@ class _State:
 
     def fact(self, kind: str, name: str, saga_id: str, no: int) -> Fact | None:
         return self.facts.get(kind, {}).get(name, {}).get((saga_id, no))
+
+    def remove(self, removal: Removal) -> None:
+        """Replace the payloads of a saga, or take its records away."""
+        saga_id = removal.row.saga_id
+        made: list[_Entry] = []
+        for pos, _, n, body, payload, digest in [] if removal.records else self.chains[saga_id]:
+            now = None if removal.payloads is None else removal.payloads.get(n, payload)
+            made.append((pos, saga_id, n, body, now, digest))
+        kept = {entry[0]: entry for entry in made}
+        self.chains[saga_id] = made
+        self.entries = [kept.get(e[0], e) for e in self.entries if e[1] != saga_id or not removal.records]
+        if removal.records:
+            self.stored_rows[saga_id] = replace(removal.row.row, epoch=removal.row.row.epoch + 1)
+            self.currents[saga_id].epoch += 1
 
     def all_facts(self) -> Iterator[Fact]:
         kinds = (names for kind, names in self.facts.items() if kind != TOTAL)
@@ -95,6 +113,24 @@ class MemoryLog:
         with self._lock:
             return [judge(item, self._state) or self._apply(item) for item in items]
 
+    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
+        """See LogStore.rewrite."""
+        with self._lock:
+            for removal in removals:
+                saga_id = removal.row.saga_id
+                if saga_id not in self._state.currents or self._stored(saga_id) != removal.row:
+                    return Stale(f"saga {saga_id!r} has changed since the writer saw it")
+            refusal = judge(item, self._state)
+            if refusal is not None:
+                return refusal
+            verdict = self._apply(item)  # First, so that no position is used twice.
+            for removal in removals:
+                self._state.remove(removal)
+            return verdict
+
+    def scrub(self) -> None:
+        """See LogStore.scrub: a memory log holds no copies."""
+
     def _apply(self, item: Item) -> Committed | Refused:
         state, saga_id = self._state, item.saga_id
         refused = unmet(item, state) if item.requires else None
@@ -102,7 +138,7 @@ class MemoryLog:
             mark_refused(item, refused.reason)
         current = state.currents.get(saga_id)
         count, head = (0, GENESIS) if current is None else (current.count, current.head)
-        pos = len(state.entries)
+        pos = state.entries[-1][0] if state.entries else 0
         made: list[_Entry] = []
         for draft in item.drafts:
             body, pos, count = draft.body, pos + 1, count + 1
@@ -210,7 +246,9 @@ class MemoryLog:
     def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.tail."""
         with self._lock:
-            return [_stored_record(entry) for entry in self._state.entries[after_pos : after_pos + limit]]
+            entries = self._state.entries
+            first = bisect_right(entries, after_pos, key=_position)
+            return [_stored_record(entry) for entry in entries[first : first + limit]]
 
     def facts(self, kind: str, name: str | None = None) -> list[Fact]:
         """See LogStore.facts."""

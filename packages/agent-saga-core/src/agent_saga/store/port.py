@@ -14,7 +14,7 @@ import msgspec
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
@@ -86,6 +86,21 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     amended: Amended | None = None
     requires: tuple[Requirement, ...] = ()
     facts: FactsChange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What leaves the log, of one sealed saga.
+
+    Attributes:
+        row: the row of the saga as the writer saw it; anything else is `Stale`.
+        payloads: payloads that take the place of others, by number of the record. `None`: all payloads of the saga go.
+        records: all records go. The row stays, with an `epoch` one larger: who read the saga before cannot amend it.
+    """
+
+    row: StoredRow
+    payloads: Mapping[int, bytes] | None = None
+    records: bool = False
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
@@ -209,6 +224,23 @@ class LogStore(Protocol):
 
         Raises:
             LogFailed: the commit failed, or its fate is unknown. The log accepts nothing more in this process.
+        """
+
+    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
+        """Commit an item that says what is removed, and remove it, in one durable transaction; then `scrub`.
+
+        The item opens its saga, and neither requires anything nor concerns a budget.
+
+        Raises:
+            LogFailed: the commit failed, or its fate is unknown. The log accepts nothing more in this process.
+            LogUnusable: it was committed, and `scrub` failed.
+        """
+
+    def scrub(self) -> None:
+        """Leave nothing of what was removed in the store's files, as far as the store can tell.
+
+        Raises:
+            LogUnusable: somebody else uses what must be overwritten, for too long; do it again later.
         """
 
     def sync(self) -> None:

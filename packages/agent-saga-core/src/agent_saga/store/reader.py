@@ -20,10 +20,10 @@ from agent_saga.model.records import (
     chain_hash,
     decode_bodies,
     decode_body,
-    open_payload,
     open_payloads,
 )
 from agent_saga.store.port import StoredRecord, StoredRow
+from agent_saga.store.removed import UNTOUCHED, Removed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,13 +53,14 @@ class Loaded:
     row: StoredRow
 
 
-def check_record(stored: StoredRecord, previous: bytes, n: int) -> Checked:
+def check_record(stored: StoredRecord, previous: bytes, n: int, removed: Removed = UNTOUCHED) -> Checked:
     """Check one record on its own and against the record before it.
 
     Args:
         stored: the record.
         previous: hash of the record before it in its saga.
         n: the number that it must have.
+        removed: what records say was removed from the payloads of its saga.
 
     Raises:
         CorruptLog: number, saga, position, chain, body or payload is wrong.
@@ -73,7 +74,7 @@ def check_record(stored: StoredRecord, previous: bytes, n: int) -> Checked:
         raise CorruptLog("the hash chain is broken", saga_id=saga_id, n=n)
     try:
         record = decode_body(stored.body)
-        values = open_payload(record, stored.payload)
+        values = removed.open(record, stored.payload)
     except ValueError as error:
         raise CorruptLog(str(error), saga_id=saga_id, n=n) from error
     if (record.saga, record.n, record.pos) != (saga_id, n, stored.pos):
@@ -81,14 +82,18 @@ def check_record(stored: StoredRecord, previous: bytes, n: int) -> Checked:
     return stored, record, values
 
 
-def check_each(page: Sequence[StoredRecord], previous: bytes, n: int) -> Iterator[Checked]:
+def check_each(
+    page: Sequence[StoredRecord], previous: bytes, n: int, removed: Removed = UNTOUCHED
+) -> Iterator[Checked]:
     """Yield records that follow one another, each after its checks; see `check_record`."""
     for number, stored in enumerate(page, start=n):
-        yield check_record(stored, previous, number)
+        yield check_record(stored, previous, number, removed)
         previous = stored.hash
 
 
-def check_page(page: Sequence[StoredRecord], previous: bytes, n: int) -> Iterable[Checked]:
+def check_page(
+    page: Sequence[StoredRecord], previous: bytes, n: int, removed: Removed = UNTOUCHED
+) -> Iterable[Checked]:
     """Return records that follow one another, checked: what can be done for all of them at once is done so.
 
     Where anything is wrong, `check_each` yields those before it, and says what it is.
@@ -97,15 +102,18 @@ def check_page(page: Sequence[StoredRecord], previous: bytes, n: int) -> Iterabl
         page: the records.
         previous: hash of the record before the first.
         n: the number that the first must have.
+        removed: see `check_record`.
 
     Raises:
         CorruptLog: see `check_record`.
     """
+    if removed.something:
+        return check_each(page, previous, n, removed)
     head, number = previous, n
     payloads = [stored.payload for stored in page]
     try:
         if sum([len(payload) for payload in payloads if payload is not None]) > _TOGETHER_BYTES_MAX:
-            return check_each(page, previous, n)
+            return check_each(page, previous, n, removed)
         bodies = [stored.body for stored in page]
         records = decode_bodies(bodies)
         values = open_payloads(records, payloads)
@@ -113,28 +121,34 @@ def check_page(page: Sequence[StoredRecord], previous: bytes, n: int) -> Iterabl
             head = sha256(head + body).digest()
             same_place = record.pos == stored.pos and record.saga == stored.saga_id
             if head != stored.hash or not stored.n == record.n == number or not same_place:
-                return check_each(page, previous, n)
+                return check_each(page, previous, n, removed)
             number += 1
     except (ValueError, TypeError):
-        return check_each(page, previous, n)
+        return check_each(page, previous, n, removed)
     return zip(page, records, values, strict=True)
 
 
-def checked_records(store: LogStore, saga_id: str, *, count: int | None = None) -> Iterator[Checked]:
+def checked_records(
+    store: LogStore, saga_id: str, *, count: int | None = None, removed: Removed | None = None
+) -> Iterator[Checked]:
     """Yield the records of one saga, in order, each after its checks; nothing for a saga that does not exist.
 
     Args:
         store: the log.
         saga_id: the saga.
         count: read so many records and no more, and miss none of them; None reads to the end.
+        removed: what records say was removed from its payloads, when the caller has looked already.
 
     Raises:
         CorruptLog: a record is damaged, or fewer than `count` are there.
+        RecordsPruned: its records were removed, and a record says so.
     """
+    if removed is None:
+        removed = Removed.of(store, saga_id)
     n, head, pos = 0, GENESIS, 0
     while count is None or n < count:
         page = store.records(saga_id, after_n=n, limit=PAGE if count is None else min(PAGE, count - n))
-        for checked in check_page(page, head, n + 1):
+        for checked in check_page(page, head, n + 1, removed):
             stored = checked[0]
             n += 1
             if stored.saga_id != saga_id or stored.pos <= pos:
@@ -144,6 +158,7 @@ def checked_records(store: LogStore, saga_id: str, *, count: int | None = None) 
         if len(page) == 0:
             break
     if count is not None and n < count:
+        removed.check_there()
         raise CorruptLog(f"{count} records were committed, {n} are there", saga_id=saga_id, n=n + 1)
 
 
@@ -156,6 +171,7 @@ def load(store: LogStore, saga_id: str) -> Loaded | None:
 
     Raises:
         CorruptLog: a record, the chain or the row is damaged.
+        RecordsPruned: its records were removed, and a record says so.
     """
     stored = complete_row(store, saga_id)
     if stored is None:
@@ -180,21 +196,25 @@ def complete_row(store: LogStore, saga_id: str) -> StoredRow | None:
     return stored
 
 
-def history(store: LogStore, stored: StoredRow) -> Iterator[tuple[Checked, SagaView]]:
+def history(store: LogStore, stored: StoredRow, *, any_pruned: bool = True) -> Iterator[tuple[Checked, SagaView]]:
     """Yield each record that a row counts, and the view after it (one view, which changes in place).
 
     Args:
         store: the log.
         stored: a row of it; read before, so that its records are there for good.
+        any_pruned: False when it is known that nothing was pruned in this log.
 
     Raises:
         CorruptLog: a record, the chain or the row is damaged; the row is compared after the last record.
+        RecordsPruned: its records were removed, and a record says so.
     """
     saga_id = _counted(stored).saga_id
-    records = checked_records(store, saga_id, count=stored.count)
+    others = store.amendments(saga_id) if stored.amendments else []
+    removed = Removed.of(store, saga_id, amending=others, any_pruned=any_pruned)
+    removed.check_there(look=False)
+    records = checked_records(store, saga_id, count=stored.count, removed=removed)
     amending: frozenset[str] = frozenset()
     if stored.amendments:
-        others = store.amendments(saga_id)
         facts = heapq.merge(*(checked_records(store, other) for other in others), key=_position)
         records = heapq.merge(records, islice(facts, stored.amendments), key=_position)
         amending = frozenset(others)

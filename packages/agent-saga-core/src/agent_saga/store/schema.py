@@ -189,6 +189,12 @@ _SPAN: Final = (
 )
 
 
+_PRUNED: Final = (
+    "SELECT coalesce(sum(sagas.count), 0) FROM facts JOIN sagas ON sagas.saga = facts.name "
+    "WHERE facts.kind = 'removed' AND facts.no = 0"
+)
+
+
 def index_damage(run: Callable[..., list[Any]]) -> str | None:
     """Return where an index differs from its table, or None: lists read the one, `tail` the other.
 
@@ -204,9 +210,11 @@ def index_damage(run: Callable[..., list[Any]]) -> str | None:
         if run(f"{one} EXCEPT {other}", ()):
             return "index facts_by_saga differs from the table of facts"
     ((first, last, count),) = run(_SPAN, ())
-    if count and (first, last) != (1, count):  # Checked first: what follows takes time and memory for each position.
+    ((pruned,),) = run(_PRUNED, ())
+    # Checked first: what follows takes time and memory for each position.
+    if count and (last != count + pruned or first < 1 or (first > 1 and not pruned)):
         return f"{count} records are there, at positions {first} to {last}: records are missing or moved"
-    for start in range(0, count, _POSITIONS_AT_ONCE):
+    for start in range(0, last or 0, _POSITIONS_AT_ONCE):
         for (pos,) in run(_STRAY_POSITIONS, (start, start + _POSITIONS_AT_ONCE)):
             return f"the index of records differs from the table at position {pos}"
     return None

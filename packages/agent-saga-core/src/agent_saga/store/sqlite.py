@@ -23,7 +23,7 @@ from agent_saga.store.connection import (
     translated,
 )
 from agent_saga.store.owners import Owners
-from agent_saga.store.port import StoredRecord, StoredRow
+from agent_saga.store.port import Committed, StoredRecord, StoredRow
 from agent_saga.store.schema import (
     ROW_COLUMNS,
     SELECT_FACTS,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent_saga.store.owners import DeadProcess
-    from agent_saga.store.port import Item, Query, Verdict
+    from agent_saga.store.port import Item, Query, Removal, Verdict
 
 _SELECT_ROW: Final = f"SELECT {ROW_COLUMNS} FROM sagas WHERE saga = ?"  # noqa: S608 - constant.
 _SELECT_KEY: Final = f"SELECT {ROW_COLUMNS} FROM sagas WHERE saga = (SELECT saga FROM keys WHERE key = ?)"  # noqa: S608
@@ -120,6 +120,28 @@ class SqliteLog:
             except LogFailed as failure:
                 self._failed = failure
                 raise
+
+    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
+        """See LogStore.rewrite."""
+        if self._pid != os.getpid():
+            self.leave_to_parent()
+        with self._write_lock:
+            writer = self._writer or self._open_writer()
+            try:
+                verdict = writer.rewrite(item, removals)
+            except LogFailed as failure:
+                self._failed = failure
+                raise
+        if isinstance(verdict, Committed):
+            self.scrub()
+        return verdict
+
+    def scrub(self) -> None:
+        """See LogStore.scrub: the whole file is written anew, so it takes as long as the log is large."""
+        if self._pid != os.getpid():
+            self.leave_to_parent()
+        with self._write_lock:
+            (self._writer or self._open_writer()).scrub()
 
     def _open_writer(self) -> SqliteWriter:
         self._check_usable()

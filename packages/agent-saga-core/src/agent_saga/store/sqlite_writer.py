@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import apsw
 import msgspec
 
-from agent_saga.errors import CorruptLog, InvariantViolation, LogFailed
+from agent_saga.errors import CorruptLog, InvariantViolation, LogFailed, LogUnusable
 from agent_saga.machine.gate import Fact
 from agent_saga.model.records import Intent, SagaOpened, encode_body
 from agent_saga.store.connection import check_place, close_quietly, connect, mark_path
@@ -21,13 +21,14 @@ from agent_saga.store.owners import Mutex
 from agent_saga.store.port import Committed
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
 from agent_saga.store.schema import SELECT_FACT, SELECT_FACTS, create_file
+from agent_saga.store.sqlite_removal import remove, stale, write_anew
 from agent_saga.store.totals import with_totals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent_saga.machine.row import Row
-    from agent_saga.store.port import FactsChange, Item, Refused, Verdict
+    from agent_saga.store.port import FactsChange, Item, Refused, Removal, Verdict
 
 CHECKPOINT_PAGES: Final = 1000
 """Pages of the WAL after which a commit is followed by a checkpoint; a small WAL is reused, and reuse is fast."""
@@ -140,6 +141,46 @@ class SqliteWriter:
         self._synced = durable
         self._mark.write(self._last_pos, durable=durable)
         return verdicts
+
+    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
+        """See LogStore.rewrite; `scrub` is left to the caller."""
+        if self._failed:
+            raise LogFailed(self._failed)
+        run = self._run
+        try:
+            run("PRAGMA synchronous=FULL")
+            self._full = True
+            run("PRAGMA secure_delete=ON")
+            run("BEGIN IMMEDIATE")
+            self._look_again()
+            verdict: Verdict | None = stale(run, removals) or judge(item, self)
+            if verdict is not None:
+                run("ROLLBACK")
+                return verdict
+            verdict = self._apply(item)  # First, so that no position is used twice.
+            remove(run, removals)
+            self._known.clear()
+            run("COMMIT")
+        except apsw.Error as error:
+            self._roll_back(error)
+            raise self._stop(error) from error
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        self._version, self._synced = -1, True
+        self._mark.write(self._last_pos, durable=True)
+        return verdict
+
+    def scrub(self) -> None:
+        """See LogStore.scrub."""
+        try:
+            write_anew(self._connection, self._mutex)
+        except (apsw.Error, OSError) as error:
+            raise LogUnusable(
+                f"what was removed from {self._path} may still be in its free pages or its -wal: another program uses "
+                f"them ({error}). Give the same command again when fewer programs have the log open"
+            ) from error
+        self._version, self._wal_pages = -1, 0
 
     def _roll_back(self, error: BaseException) -> None:
         """End a transaction that failed, and forget what it read and wrote."""

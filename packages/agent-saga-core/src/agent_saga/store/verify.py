@@ -6,13 +6,14 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent_saga.errors import CorruptLog
+from agent_saga.errors import CorruptLog, RecordsPruned
 from agent_saga.machine.gate import facts_of
 from agent_saga.machine.row import row_of
 from agent_saga.machine.states import ENDED
 from agent_saga.store.mark import UNCHECKED
 from agent_saga.store.port import Query, StoredRow
 from agent_saga.store.reader import history
+from agent_saga.store.removed import REMOVED, row_digest
 from agent_saga.store.totals import TOTAL, added_up
 
 if TYPE_CHECKING:
@@ -42,26 +43,29 @@ class VerifyReport:
     Attributes:
         checked: what was checked, a line each.
         unchecked: what could not be checked, a line each.
+        pruned: sagas whose records were removed, and a record says so.
     """
 
     sagas: int
     records: int
     checked: tuple[str, ...]
     unchecked: tuple[str, ...]
+    pruned: int = 0
 
 
 def verify(
     store: LogStore,
     *,
     progress: Callable[[int, int], None] | None = None,
-    visit: Callable[[StoredRow, SagaView], None] | None = None,
+    visit: Callable[[StoredRow, SagaView | None], None] | None = None,
 ) -> VerifyReport:
     """Check everything in a log, up to the last position that it had at the beginning.
 
     Args:
         store: the log; live processes may write it meanwhile.
         progress: called with records done and records in all, now and then.
-        visit: called with the row and the fold of each saga, amendments included, when they are checked.
+        visit: called with the row and the fold of each saga, amendments included, when they are checked; without a fold
+            for one that was pruned.
 
     Raises:
         CorruptLog: at the first damage.
@@ -71,23 +75,19 @@ def verify(
     """
     lines = list(store.verify())
     last = last_position(store)
-    sagas = seen = done = 0
+    sagas = seen = done = pruned = 0
     sealed_at = array("q")
     facts, facts_before = 0, store.count_facts()
     amended: dict[str, int] = {}
     for stored in all_rows(store):
-        at = 0
-        view: SagaView | None = None
-        for (record, _, _), view in history(store, stored):
-            seen += record.pos <= last and record.saga_id == stored.saga_id
-            if at == 0 and view.state in ENDED and row_of(view).sealed:
-                at = record.pos
+        view, at, there = _read(store, stored, last, any_pruned=facts_before > 0)
+        seen, pruned = seen + there, pruned + (view is None)
         if stored.row.amends is not None:
             amended[stored.row.amends] = amended.get(stored.row.amends, 0) + stored.count
         facts += _check_facts(store, stored, view, none_known=facts_before == 0)
         _note_leaf(sealed_at, stored, at, last)
         _check_key(store, stored)
-        if visit is not None and view is not None:
+        if visit is not None:
             visit(stored, view)
         sagas, done = sagas + 1, done + stored.count
         if progress is not None and sagas % _PAGE == 0:
@@ -103,7 +103,9 @@ def verify(
         progress(last, last)
     own = tuple(line for line in lines if not line.startswith(UNCHECKED))
     unchecked = tuple(line.removeprefix(UNCHECKED) for line in lines if line.startswith(UNCHECKED))
-    return VerifyReport(sagas=sagas, records=last, checked=_CHECKED + own, unchecked=unchecked)
+    if pruned:
+        unchecked += (f"the records of {pruned} sagas, which were pruned: their rows and leaves are as they were then",)
+    return VerifyReport(sagas=sagas, records=last, checked=_CHECKED + own, unchecked=unchecked, pruned=pruned)
 
 
 def last_position(store: LogStore) -> int:
@@ -149,16 +151,46 @@ def _note_leaf(sealed_at: array[int], stored: StoredRow, at: int, last: int) -> 
     sealed_at[leaf - 1] = at
 
 
+def _read(store: LogStore, stored: StoredRow, last: int, *, any_pruned: bool) -> tuple[SagaView | None, int, int]:
+    """Check a saga; return its fold, the position that sealed it, and how many of its records are up to `last`.
+
+    A saga that was pruned has no fold, and its records were all there when this began: it was sealed before.
+    """
+    at = there = 0
+    view: SagaView | None = None
+    try:
+        for (record, _, _), view in history(store, stored, any_pruned=any_pruned):
+            there += record.pos <= last and record.saga_id == stored.saga_id
+            if at == 0 and view.state in ENDED and row_of(view).sealed:
+                at = record.pos
+    except RecordsPruned:
+        return None, _check_pruned(store, stored), stored.count
+    return view, at, there
+
+
+def _check_pruned(store: LogStore, stored: StoredRow) -> int:
+    """Check what stays of a pruned saga, and return the position of the record that had sealed it."""
+    said = [fact for fact in store.facts(REMOVED, stored.saga_id) if fact.no == 0]
+    now = store.row(stored.saga_id)
+    if now is None or len(said) != 1 or row_digest(now, store.facts_of(stored.saga_id)) != said[0].value:
+        raise CorruptLog("its row or facts are others than when it was pruned", saga_id=stored.saga_id)
+    if store.records(stored.saga_id, limit=1):
+        raise CorruptLog("a record says that it was pruned, and it has records", saga_id=stored.saga_id)
+    return said[0].at
+
+
 def _check_facts(store: LogStore, stored: StoredRow, view: SagaView | None, *, none_known: bool) -> int:
     """Compare the facts of a saga with its fold, unless the saga has changed meanwhile; return their number.
 
     Args:
         store: the log.
         stored: the saga's row.
-        view: its fold.
+        view: its fold, amendments included; None for a saga that was pruned, whose facts its digest binds.
         none_known: the log held no fact at all when verifying began; one that came since is counted at the end.
     """
-    expected = frozenset() if view is None else facts_of(view, sealed=stored.row.sealed)
+    if view is None:
+        return len(store.facts_of(stored.saga_id))
+    expected = facts_of(view, sealed=stored.row.sealed)
     if none_known and not expected:
         return 0
     found = store.facts_of(stored.saga_id)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from agent_saga.errors import LogFailed
 from agent_saga.machine.gate import HALTING
 from agent_saga.model.records import chain_hash, encode_body
-from agent_saga.store.port import Committed, StoredRecord, StoredRow
+from agent_saga.store.port import Committed, Stale, StoredRecord, StoredRow
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
 from agent_saga.store.totals import TOTAL, with_totals
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from agent_saga.machine.gate import Fact
     from agent_saga.machine.row import Row
     from agent_saga.model.records import AnyRecord
-    from agent_saga.store.port import DeadOwner, FactsChange, Item, Query, Refused, Verdict
+    from agent_saga.store.port import DeadOwner, FactsChange, Item, Query, Refused, Removal, Verdict
 
 LEASE_S: Final = 30.0
 """In a log shared by machines: how long an owner that does not run counts as alive."""
@@ -161,6 +163,18 @@ class Transaction:
             self._change_facts(item.amended.facts)
         self.chains[target] = Chain(current, row, chain.records, chain.bodies)
 
+    def remove(self, removal: Removal) -> None:
+        """Replace the payloads of a saga, or take its records away."""
+        chain, swaps = self.chains[removal.row.saga_id], removal.payloads
+        records = () if removal.records else chain.records
+        kept = tuple(
+            structs.replace(one, payload=None if swaps is None else swaps.get(one.n, one.payload)) for one in records
+        )
+        current, row = chain.current, chain.row
+        if removal.records:
+            current, row = replace(current, epoch=current.epoch + 1), replace(row, epoch=row.epoch + 1)
+        self.chains[removal.row.saga_id] = Chain(current, row, kept, () if removal.records else chain.bodies)
+
     def image(self) -> Image:
         """Return the image."""
         return Image(self.chains, self.keys, self.amending, self.facts, self.pos, self.leaves)
@@ -262,6 +276,24 @@ class SimLog:
         if changed:
             self._commit(transaction, items, verdicts, durable=durable)
         return verdicts
+
+    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
+        """See LogStore.rewrite."""
+        self._check()
+        if any(self.row(removal.row.saga_id) != removal.row for removal in removals):
+            return Stale("a saga has changed since the writer saw it")
+        transaction = Transaction(self.disk.image)
+        refusal = judge(item, transaction)
+        if refusal is not None:
+            return refusal
+        verdict = transaction.apply(item)
+        for removal in removals:
+            transaction.remove(removal)
+        self._commit(transaction, [item], [verdict], durable=True)
+        return verdict
+
+    def scrub(self) -> None:
+        """See LogStore.scrub."""
 
     def _commit(
         self, transaction: Transaction, items: Sequence[Item], verdicts: Sequence[Verdict], *, durable: bool

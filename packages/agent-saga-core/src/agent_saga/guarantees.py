@@ -177,7 +177,7 @@ NOT_CLAIMED: Final = (
     NotClaimed(
         id="NOT-6",
         text="Detection of a rewrite of the whole log",
-        instead="keep a copy of its newest records elsewhere",
+        instead="keep a checkpoint elsewhere: `agent-saga checkpoint`, then `verify --anchor`",
     ),
     NotClaimed(
         id="NOT-7",
@@ -188,6 +188,36 @@ NOT_CLAIMED: Final = (
         id="NOT-8",
         text="Anything about calls outside of a saga, also when a thread pool has lost it (a warning says so once)",
         instead="`saga.bind(fn)`, `saga.attach()`, or `requires_saga=True`",
+    ),
+    NotClaimed(
+        id="NOT-9",
+        text="That whoever approves has read what is shown",
+        instead="ask a quorum, and demand signatures",
+    ),
+    NotClaimed(
+        id="NOT-10",
+        text="That a policy is right, or comes to an end: it is your code",
+        instead="one that raises refuses; `decide_within_s` bounds it",
+    ),
+    NotClaimed(
+        id="NOT-11",
+        text="A budget or a resource across logs: two logs know nothing of each other",
+        instead="one log in PostgreSQL for all who share it",
+    ),
+    NotClaimed(
+        id="NOT-12",
+        text="The true time of a record: it is that of its writer's clock",
+        instead="take the order from positions, not from times",
+    ),
+    NotClaimed(
+        id="NOT-13",
+        text="Anything about tools that the model's provider runs",
+        instead="run the tool yourself, or keep it to reading",
+    ),
+    NotClaimed(
+        id="NOT-14",
+        text="That a halt stops a call which is past its intent",
+        instead="`timeout_s`; the saga rolls back as soon as it returns",
     ),
 )
 

@@ -28,8 +28,8 @@ def block(language: str, containing: str) -> str:
 
 
 def test_it_is_short() -> None:
-    """README-1: at most 150 lines, and no section is missing or out of order."""
-    assert len(README.splitlines()) <= 150
+    """README-1: at most 160 lines, and no section is missing or out of order."""
+    assert len(README.splitlines()) <= 160
     assert re.findall(r"^## (.*)$", README, re.MULTILINE) == [
         "The demo",
         "An example",

@@ -107,6 +107,9 @@ class ApprovalRequested(Record, tag="approval_requested", kw_only=True):
     valid_for_s: float | None = None
     lives_in: str | None = None
 
+    def __post_init__(self) -> None:
+        _as_float(self, "valid_for_s")
+
 
 class ApprovalDecided(Record, tag="approval_decided", kw_only=True):
     """Somebody's word on a request: `approved` or `rejected`; or what became of it: `expired` or `withdrawn`.

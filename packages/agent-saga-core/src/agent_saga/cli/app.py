@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "audit-root": ("agent_saga.cli.evidence:audit_root", "Print the root of the log's tree of sealed sagas."),
     "prove": ("agent_saga.cli.evidence:prove", "Prove one sealed saga to somebody who does not get the log."),
     "verify-proof": ("agent_saga.cli.evidence:verify_proof", "Check a proof, without the log."),
+    "reconcile": ("agent_saga.cli.reconcile:reconcile", "Ask probes and verifiers whether the log tells the truth."),
     "redact": ("agent_saga.cli.retention:redact", "Destroy values of a sealed saga; the log stays verifiable."),
     "prune": ("agent_saga.cli.retention:prune", "Remove payloads or records of old sealed sagas; leaves stay."),
     "export": ("agent_saga.cli.export:export", "Write the records of a log as JSON lines."),

@@ -26,7 +26,7 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 def redact(session: Session, saga: str, path: str, by: str, reason: str) -> int:
     """Destroy what PATH names in the values of SAGA (id, beginning of an id, or key), and of what amends it.
 
-    PATH is dotted: kwargs.card, kwargs.items.0.cvv, kwargs.items.*.cvv, result.token, kwargs (every argument). Texts and
+    PATH is dotted: kwargs.card, kwargs.items.0.cvv, kwargs.items.*.cvv, result.token, kwargs (all of them). Texts and
     salts leave the log's file, its -wal and its free pages, which are written anew; chains, leaves, proofs and
     checkpoints stay. It cannot be taken back. Exit code 1: nothing matched, or a copy of a removed text is elsewhere in
     the saga.

@@ -5,7 +5,7 @@ from gate_world import make_kit, note, refund, world
 
 from agent_saga import Allow, GateRefused, Refuse
 from agent_saga.errors import UsageError
-from agent_saga.gates import Bounds
+from agent_saga.gates import ArgumentSchema, Bounds
 
 UNDO = {"customer": "kwargs.order", "amount": "kwargs.order"}
 
@@ -112,3 +112,27 @@ def test_what_is_no_policy_is_refused_when_it_is_given(policies):
         kit.transaction("shop", policies=policies)
     with pytest.raises(UsageError, match="is no policy"):
         kit.preview([], policies=policies)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"),
+    [
+        ("^v[0-9]+$", "v2", True),
+        ("^v[0-9]+$", "v2\n", False),
+        ("^\\d+$", "12", True),
+        ("^\\d+$", "\uff11", False),
+        ("^\\$[$]$", "$$", True),
+        ("^a$|^b$", "a\n", False),
+    ],
+)
+def test_a_pattern_means_what_json_schema_says(pattern, text, fits):
+    """Python's `$` also matches before a last line break, and its `\\d` takes digits of every script."""
+    schema = {"properties": {"order": {"type": "string", "pattern": pattern}}}
+    kit = pay_kit(ArgumentSchema(tool="pay", schema=schema))
+    with kit.transaction("shop"):
+        if fits:
+            kit.pay(text)
+        else:
+            with pytest.raises(GateRefused, match="does not match"):
+                kit.pay(text)
+    assert len(world()) == fits

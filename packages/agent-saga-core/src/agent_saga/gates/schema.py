@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
@@ -16,6 +17,8 @@ from agent_saga.model.effects import Decision
 NODES_MAX: Final = 100_000
 DEPTH_MAX: Final = 100
 _TEXT_MAX: Final = 200
+_END: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
+"""A `$` that is an anchor, or what may hold one that is not: an escape, a set of characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +81,21 @@ def _validator(schema: Mapping[str, Any]) -> Any:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise DeclarationError(f"ArgumentSchema: this is no JSON Schema: {error.message}") from None
+    kind = jsonschema.validators.extend(kind, {"pattern": _pattern})
     # Without a registry of its own the validator would fetch foreign references over the network.
     return kind(_exact(schema), registry=referencing.Registry(), format_checker=kind.FORMAT_CHECKER)
+
+
+def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
+    """Check `pattern` as JSON Schema means it: `$` is the very end of the text, and digits are those of ASCII."""
+    if isinstance(instance, str) and not re.search(_END.sub(_at_end, pattern), instance, re.ASCII):
+        from jsonschema import ValidationError
+
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _at_end(found: re.Match[str]) -> str:
+    return r"\Z" if found[0] == "$" else found[0]
 
 
 def _exact(node: Any) -> Any:

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from contextlib import contextmanager
-
 from pathlib import Path
 
 import pytest

@@ -5,7 +5,6 @@ import sqlalchemy as sa
 from shop_world import Pair, everything
 from sqlalchemy.orm import Session
 
-
 from agent_saga.testing.crash import CrashPoints, watch_commits
 
 points = CrashPoints.from_environment()

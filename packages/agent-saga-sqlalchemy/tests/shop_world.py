@@ -119,7 +119,7 @@ def seed(session: Session) -> None:
         ratio=0.1,
         secret="abc",
         day=dt.date(2026, 2, 28),
-        local=dt.datetime(2026, 1, 2, 3, 4, 5, 678901),
+        local=dt.datetime(2026, 1, 2, 3, 4, 5, 678901),  # noqa: DTZ001 - a column without a time zone.
         took=dt.timedelta(days=1, microseconds=5),
         posts=[Post(text="p1"), Post(text="p2")],
         tags=[Tag(name="x")],

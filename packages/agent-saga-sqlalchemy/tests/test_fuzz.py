@@ -1,10 +1,11 @@
 """Random statements on a music shop: after a rollback the database is what it was before."""
 
 import sqlalchemy as sa
-from agent_saga_sqlalchemy import protect
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.dialects import postgresql, sqlite
+
+from agent_saga_sqlalchemy import protect
 
 METADATA = sa.MetaData()
 ARTIST = sa.Table(

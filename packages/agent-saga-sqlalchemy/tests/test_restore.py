@@ -1,10 +1,11 @@
 """Whatever a saga changed in a database is as it was after its rollback."""
 
 import pytest
-from agent_saga_sqlalchemy import protect
 from shop_world import dump, everything
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
+
+from agent_saga_sqlalchemy import protect
 
 
 class Boom(Exception):

@@ -2,12 +2,12 @@
 
 import pytest
 import sqlalchemy as sa
-from agent_saga_sqlalchemy import NotCapturable, protect
 from shop_world import Boss, Kid, Pair, Parent, dump
 from sqlalchemy.orm import Session
 
 from agent_saga import Refuse, RollbackIncomplete
 from agent_saga.errors import GateRefused, NoSaga
+from agent_saga_sqlalchemy import NotCapturable, protect
 
 PAIR = Pair.__table__
 

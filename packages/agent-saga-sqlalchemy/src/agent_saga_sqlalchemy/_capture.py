@@ -42,7 +42,7 @@ class Pending:
     facts: Facts
     table: sa.Table
     statement: dml.UpdateBase
-    parameters: list[Mapping[str, Any]]
+    parameters: Sequence[Mapping[str, Any]]
     rows: dict[Key, Row] = field(default_factory=dict)
     new_keys: dict[Key, Key] = field(default_factory=dict)
     kids: list[_Kid] = field(default_factory=list)
@@ -52,7 +52,8 @@ def before(
     connection: Connection,
     work: Work,
     statement: dml.UpdateBase,
-    parameters: list[Mapping[str, Any]],
+    parameters: Sequence[Mapping[str, Any]],
+    *,
     facts: Facts,
     facts_of: FactsOf,
 ) -> dml.UpdateBase:
@@ -127,7 +128,7 @@ def _matching(
 ) -> Iterable[tuple[Row, Key]]:
     """Yield, locked, the rows that the statement's WHERE finds, and the values of some expressions for each."""
     facts = pending.facts
-    raw = [sa.literal_column(column.read).label(f"agent_saga_{i}") for i, column in enumerate(facts.columns)]
+    raw: list[Any] = [sa.literal_column(column.read).label(f"agent_saga_{i}") for i, column in enumerate(facts.columns)]
     query = sa.select(*raw, *(one.label(f"agent_saga_x{i}") for i, one in enumerate(extra))).select_from(pending.table)
     where = pending.statement.whereclause  # type: ignore[attr-defined]
     if where is not None:
@@ -220,7 +221,9 @@ def _deleted_kids(
         found = _kids(connection, facts, rows, reference, facts_of)
         new = [kid for kid in found if (kid.facts.name, kid.facts.key_of(kid.row)) not in seen]
         if new and (new[0].facts.problem or not new[0].facts.key):
-            raise NotCapturable(f"a delete from {facts.name} reaches {reference.child}, which cannot be captured")
+            raise NotCapturable(
+                f"{reference.child} refers to {facts.name}, would change with it, and cannot be captured"
+            )
         seen |= {(kid.facts.name, kid.facts.key_of(kid.row)) for kid in new}
         if reference.on_delete == "CASCADE":
             kids += _deleted_kids(connection, new[0].facts, [kid.row for kid in new], facts_of, seen) if new else []

@@ -1,5 +1,6 @@
 """What SQLite and PostgreSQL say about a table, and how each of them is asked."""
 
+# ruff: noqa: S608 - SQL about catalogs is put together of constants and quoted names.
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -85,10 +86,10 @@ class Sqlite:
         )
 
     def _problem(self, connection: Connection, prefix: str, name: str) -> str | None:
-        kinds = _all(connection, f"SELECT type, sql FROM {prefix}sqlite_master WHERE name = :n", n=name)  # noqa: S608
+        kinds = _all(connection, f"SELECT type, sql FROM {prefix}sqlite_master WHERE name = :n", n=name)
         if not kinds or kinds[0][0] != "table" or str(kinds[0][1]).upper().startswith("CREATE VIRTUAL"):
             return "it is no ordinary table"
-        triggers = f"SELECT name FROM {prefix}sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(:n)"  # noqa: S608
+        triggers = f"SELECT name FROM {prefix}sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(:n)"
         return _trigger_problem(_all(connection, triggers, n=name))
 
     def _unique(self, connection: Connection, prefix: str, name: str) -> list[tuple[str, ...]]:
@@ -103,7 +104,7 @@ class Sqlite:
 
     def _references(self, connection: Connection, prefix: str, name: str, key: tuple[str, ...]) -> list[Reference]:
         references: dict[tuple[str, int], list[Any]] = {}
-        tables = _all(connection, f"SELECT name FROM {prefix}sqlite_master WHERE type = 'table'")  # noqa: S608
+        tables = _all(connection, f"SELECT name FROM {prefix}sqlite_master WHERE type = 'table'")
         for (child,) in tables:
             for row in _all(connection, f"PRAGMA {prefix}foreign_key_list({quoted(child)})"):
                 if row[2].lower() == name.lower():

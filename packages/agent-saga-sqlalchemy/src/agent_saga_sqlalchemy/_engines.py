@@ -71,7 +71,7 @@ class Protected:
     def _bare(self) -> Engine:
         pool = self.engine.pool
         if not isinstance(pool, StaticPool | SingletonThreadPool):  # Those hold the only copy of a database in memory.
-            pool = NullPool(pool._creator, _dispatch=pool.dispatch, dialect=self.engine.dialect)  # type: ignore[arg-type]  # noqa: SLF001 - as pool.recreate() does.
+            pool = NullPool(pool._creator, _dispatch=pool.dispatch, dialect=self.engine.dialect)  # noqa: SLF001 - as pool.recreate() does.
         return Engine(pool, self.engine.dialect, self.engine.url)
 
 

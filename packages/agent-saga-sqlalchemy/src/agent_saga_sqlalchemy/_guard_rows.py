@@ -1,7 +1,7 @@
 """Guard rows: what a database itself knows of the steps and compensations that were committed in it.
 
-A step's transaction writes `('step', 'done')`, and a compensation's `('compensation', 'done')`, each under the id of the
-step's transaction; the primary key lets each of them commit once. A probe that finds no row writes
+A step's transaction writes `('step', 'done')`, and a compensation's `('compensation', 'done')`, each under the id of
+the step's transaction; the primary key lets each of them commit once. A probe that finds no row writes
 `('step', 'void')`: from then on that transaction cannot commit any more, so "not landed" stays true.
 """
 

@@ -26,7 +26,7 @@ INFO: Final = AdapterInfo(
         "text() and exec_driver_sql that may write, MERGE, OR REPLACE, writes in a CTE, schema changes: refused",
         "upserts from a SELECT, or whose conflict target has no plain values: refused",
         "AUTOCOMMIT, schema_translate_map and two-phase transactions: refused",
-        "images of one transaction must fit into one value of the log (about 700 kB packed): else refused at its commit",
+        "images of one transaction must fit into one value of the log (700 kB packed): else refused at its commit",
         "a database transaction is never replayed: a resumed saga that makes it again diverges, and rolls back",
         "an approval cannot be carried across a pause for a transaction: approve the tool that makes it",
         "writes in threads without the saga's context are outside of it: saga.bind, or protect(requires_saga=True)",

@@ -59,7 +59,7 @@ def finish(
         yield from ((pending.rows.get(key), row) for key, row in now.items())
         return
     if _tells_keys(statement, pending.parameters):
-        keys = list(result.context.inserted_primary_key_rows)  # type: ignore[attr-defined]
+        keys = list(result.context.inserted_primary_key_rows)
         primary = list(table.primary_key.columns)
     elif statement._returning:  # noqa: SLF001 - no public reader.
         keys, primary = _peeked(result, _key_columns(table, facts), facts), _key_columns(table, facts)
@@ -99,7 +99,8 @@ def _key_columns(table: sa.Table, facts: Facts) -> list[sa.Column[Any]]:
 
 def _peeked(result: sa.CursorResult[Any], columns: Sequence[sa.Column[Any]], facts: Facts) -> list[Key]:
     """Return the keys among what a RETURNING of the program's own gives, and leave the rows for the program."""
-    entries = result.context.compiled._result_columns  # type: ignore[attr-defined, union-attr]  # noqa: SLF001
+    compiled: Any = result.context.compiled
+    entries = compiled._result_columns  # noqa: SLF001 - no public reader.
     places = []
     for column in columns:
         place = [i for i, entry in enumerate(entries) if any(_is_column(part, column) for part in entry[2])]
@@ -129,7 +130,7 @@ def _by_values(
 ) -> list[Row]:
     """Return, and lock, the rows with these values, which are the program's own, not raw ones."""
     columns = {column.name: column for column in table.columns}
-    raw = [sa.literal_column(column.read).label(f"agent_saga_{i}") for i, column in enumerate(facts.columns)]
+    raw: list[Any] = [sa.literal_column(column.read).label(f"agent_saga_{i}") for i, column in enumerate(facts.columns)]
     rows = []
     for begin in range(0, len(wanted), _AT_ONCE):
         query = sa.select(*raw).select_from(table).where(_any_of(columns, wanted[begin : begin + _AT_ONCE]))

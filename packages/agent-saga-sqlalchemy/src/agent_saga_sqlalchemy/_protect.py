@@ -116,11 +116,16 @@ class _Hooks:
         given = [dict(one) for one in many] if many else [dict(parameters or {})]
         facts = self._facts(connection, work, capture.table_of(written))
         statement = capture.before(
-            connection, work, written, given, facts, lambda name: self._protected.facts_of(connection, name)
+            connection,
+            work,
+            written,
+            given,
+            facts=facts,
+            facts_of=lambda name: self._protected.facts_of(connection, name),
         )
         return statement, many, parameters
 
-    def after_execute(
+    def after_execute(  # noqa: PLR0917 - as before_execute.
         self,
         connection: Connection,
         statement: Any,
@@ -140,8 +145,8 @@ class _Hooks:
             work.broken = f"{type(error).__name__}: {error}"
             raise
 
-    def before_cursor_execute(
-        self, connection: Connection, cursor: Any, sql: str, parameters: Any, context: Any, executemany: bool
+    def before_cursor_execute(  # noqa: PLR0917 - as before_execute.
+        self, connection: Connection, cursor: Any, sql: str, parameters: Any, context: Any, executemany: object
     ) -> None:
         """Look at SQL that comes as text, past SQLAlchemy (`exec_driver_sql`)."""
         if current_saga() is None or context is None or context.compiled is not None or _is_left_to_its_tool():
@@ -246,7 +251,7 @@ class _Hooks:
         def finish(_given: object = None) -> None:
             if not guard_rows.mark(connection, work.id, "step"):
                 raise NotCapturable("the transaction was given up by a recovery meanwhile, and is rolled back")
-            connection.dialect.do_commit(connection.connection)  # type: ignore[arg-type]
+            connection.dialect.do_commit(connection.connection)
             work.committed = protected.has_guard = True
 
         async def finish_async(_given: object) -> None:
@@ -261,7 +266,7 @@ class _Hooks:
         """Roll the transaction back on the connection itself, or let go of the connection."""
         forget_work(connection)
         try:
-            connection.dialect.do_rollback(connection.connection)  # type: ignore[arg-type]
+            connection.dialect.do_rollback(connection.connection)
         except Exception:  # noqa: BLE001 - whatever is wrong with it, nobody else may get it.
             with contextlib.suppress(Exception):
                 connection.invalidate()

@@ -1,4 +1,4 @@
-"""Compensation: one transaction that locks what the step changed, compares it with what the step left, and writes it."""
+"""Compensation: one transaction that locks what the step changed, compares it with what it left, and writes by key."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def insert(connection: Connection, facts: Facts, rows: Sequence[Row]) -> None:
             values |= {f"v{first + i}": row[column.name] for i, column in enumerate(columns)}
             tuples.append(", ".join(column.write.format(f":v{first + i}") for i, column in enumerate(columns)))
         lines = ", ".join(f"({one})" for one in tuples)
-        run(connection, f"INSERT INTO {escaped(facts.name)} ({names}) {facts.overriding}VALUES {lines}", values)  # noqa: S608
+        run(connection, f"INSERT INTO {escaped(facts.name)} ({names}) {facts.overriding}VALUES {lines}", values)
 
 
 def delete(connection: Connection, facts: Facts, keys: Sequence[Key]) -> None:

@@ -4,11 +4,11 @@ import sys
 import time
 
 import sqlalchemy as sa
-from agent_saga_sqlalchemy import protect
 from shop_world import Base, Pair
 from sqlalchemy.orm import Session
 
 from agent_saga import AgentKit
+from agent_saga_sqlalchemy import protect
 
 ROUNDS = 200
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Iterator, Sequence
 
-    from agent_saga.store.port import Item, Query, Verdict
+    from agent_saga.store.port import Item, Query, Removal, Verdict
     from agent_saga_postgres.link import Rows
     from agent_saga_postgres.owners import DeadLease
     from agent_saga_postgres.schema import Found
@@ -38,6 +38,7 @@ _SELECT_KEY: Final = f"SELECT {_ROW} FROM sagas WHERE saga = (SELECT saga FROM k
 _SELECT_CHAIN: Final = (
     "SELECT pos, saga, n, body, payload, hash FROM records WHERE saga = $1 AND n > $2 ORDER BY n LIMIT $3"
 )
+_CANNOT_REMOVE: Final = "values and records of a log in PostgreSQL cannot be removed yet; none were"
 _SELECT_TAIL: Final = "SELECT pos, saga, n, body, payload, hash FROM records WHERE pos > $1 ORDER BY pos LIMIT $2"
 _SELECT_AMENDING: Final = (
     "SELECT sagas.saga FROM sagas LEFT JOIN records ON records.saga = sagas.saga AND records.n = 1 "
@@ -137,6 +138,14 @@ class PostgresLog:
         if changes_stops(items):
             self._stops.wait_for_others()
         return verdicts
+
+    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
+        """See LogStore.rewrite. Not there yet: old row versions and the server's WAL keep what was removed."""
+        raise LogUnusable(f"{self.location}: {_CANNOT_REMOVE}")
+
+    def scrub(self) -> None:
+        """See LogStore.scrub."""
+        raise LogUnusable(f"{self.location}: {_CANNOT_REMOVE}")
 
     def sync(self) -> None:
         """See LogStore.sync."""

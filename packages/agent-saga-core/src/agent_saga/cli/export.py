@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Write the records of a log as JSON lines.")
-@click.option("--format", "form", type=click.Choice(["jsonl"]), default="jsonl", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["jsonl", "csv", "cloudevents"]), default="jsonl", show_default=True
+)
 @click.option("--out", metavar="FILE", help="A new file, made when all is written; by default stdout.")
 @click.option("--saga", metavar="ID", help="Only this saga, with what amends it.")
 @log_command(data=True)
@@ -32,13 +34,15 @@ def export(session: Session, form: str, out: str | None, saga: str | None) -> in
     and `hash`. At the first damage it stops with exit code 1.
     """
     from agent_saga.cli.find import find_saga
+    from agent_saga.cli.forms import as_cloudevents, as_csv
     from agent_saga.cli.lines import log_lines, saga_lines
 
     with session.reading() as store:
         lines = log_lines(store) if saga is None else saga_lines(store, find_saga(store, saga))
+        formed = as_csv(lines) if form == "csv" else as_cloudevents(lines, store.log_id())
         with _target(out) as file:
-            count = 0
-            for line in lines:
+            count = -1 if form == "csv" else 0  # A header is no record.
+            for line in lines if form == "jsonl" else formed:
                 file.write(line)
                 count += 1
     if session.out.as_json and out is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from agent_saga.errors import CorruptLog
 from agent_saga.model.records import GENESIS, kind_of
 from agent_saga.store.reader import check_record, load
+from agent_saga.store.removed import Removed
 from agent_saga_visuals import svg
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ def links(store: LogStore, saga_id: str) -> list[Link]:
     """Return every record of a saga's own chain, as checked. A break does not end the reading."""
     found: list[Link] = []
     head, expected, broken = GENESIS, 1, False
+    removed = Removed.of(store, saga_id)
     for stored in _records(store, saga_id):
         try:
-            _, record, _ = check_record(stored, head, expected)
+            _, record, _ = check_record(stored, head, expected, removed)
         except CorruptLog as error:
             found.append(Link(n=stored.n, kind="?", broken=error.reason, after_break=broken))
             broken = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.cli.terminal import visible
-from agent_saga.errors import CorruptLog
+from agent_saga.errors import CorruptLog, RecordsPruned
 from agent_saga.machine.report import report_of
 from agent_saga.store.port import Query
 from agent_saga.store.reader import load
@@ -53,6 +53,8 @@ def cells(store: LogStore, *, limit: int) -> list[Cell]:
         for row in page:
             try:
                 loaded = load(store, row.saga_id)
+            except RecordsPruned:  # Its steps are not in the log any more; its row is no picture of them.
+                continue
             except CorruptLog:
                 loaded = None
             if loaded is None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.cli.terminal import visible
-from agent_saga.errors import CorruptLog
+from agent_saga.errors import CorruptLog, RecordsPruned
 from agent_saga.store.port import Query
 from agent_saga.store.reader import load
 from agent_saga_visuals import svg
@@ -29,6 +29,8 @@ def tallies(store: LogStore, *, limit: int) -> tuple[dict[str, Counter[str]], in
         for row in page:
             try:
                 loaded = load(store, row.saga_id)
+            except RecordsPruned:  # Its steps are not in the log any more; its row is no picture of them.
+                continue
             except CorruptLog:
                 loaded = None
             if loaded is None:

@@ -396,8 +396,7 @@ class Pruned(Record, tag="pruned", kw_only=True):
     """Sealed sagas were removed from the log, or only their payloads; their rows and leaves stay.
 
     Attributes:
-        sagas: of each its id, the position of the record that sealed it, and the digest of its row and facts
-            (`store.removed.row_digest`), which is empty where only payloads were removed.
+        sagas: of each its id, the position that sealed it, and the digest of its row and facts (not for payloads only).
     """
 
     sagas: list[tuple[str, int, str]]

@@ -88,6 +88,11 @@ def test_random_statements_are_taken_back(engine, kit):
         with engine.connect() as connection:
             for table in reversed(METADATA.sorted_tables):
                 connection.execute(table.delete())
+            connection.execute(ARTIST.insert(), [{"id": i, "name": f"n{i}"} for i in (1, 2, 3)])
+            connection.execute(ALBUM.insert(), [{"id": i, "artist_id": i, "price": i} for i in (1, 2, 3)])
+            connection.execute(
+                TRACK.insert(), [{"album_id": i, "no": i, "next_id": i, "seconds": 0.1} for i in (1, 2, 3)]
+            )
             _apply(connection, seeded)
             before = _dump(connection)
         try:

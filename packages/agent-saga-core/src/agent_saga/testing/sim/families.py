@@ -96,12 +96,14 @@ def declarations(*, depth: int = 3, lates: tuple[int, ...] = LATE_AFTER) -> Iter
                     yield Job("declarations", Scenario((_OK, step), end, late=late), depth - 1)
 
 
-def modes(*, depth: int = 2, ends: tuple[str, ...] = ("commit", "raise")) -> Iterator[Job]:
+def modes(
+    *, depth: int = 2, ends: tuple[str, ...] = ("commit", "raise"), lates: tuple[int, ...] = (1, 5, 99)
+) -> Iterator[Job]:
     """Every way a program takes an error x declarations x acts x ends."""
     for mode, decl, act, end in product(MODES[1:], DECLS, ACTS, ends):
         if not is_honest(Step(decl, act)):
             continue
-        for late in (1, 5, 99) if act.startswith("late") else (0,):
+        for late in lates if act.startswith("late") else (0,):
             yield Job("modes", Scenario((_OK, Step(decl, act)), end, mode, late=late), depth)
             if mode == "nested":
                 yield Job("modes", Scenario((_OK, Step(decl), Step("keyed", act)), end, mode, late=late), depth)

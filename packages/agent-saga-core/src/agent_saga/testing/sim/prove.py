@@ -35,7 +35,7 @@ CI_POINTS_MIN: Final = 200_000
 ALL_SUBSETS: Final = 3
 """Sagas of up to so many steps are tried with every subset of failing compensations in the quick tier."""
 CI_STEPS: Final = 4
-DRAWN_IN_CI: Final = 40
+DRAWN_IN_CI: Final = 20
 NESTED_STEPS_MIN: Final = 2
 
 
@@ -221,8 +221,8 @@ def ci(*, cores: int | None = None, seed: int = 0) -> Proof:
         chain(
             families.faults(),
             families.lates(depth=1),
-            families.modes(ends=("commit",)),
-            families.declarations(depth=2, lates=(0, 2, 99)),
+            families.modes(ends=("commit",), lates=(1, 99)),
+            families.declarations(depth=2, lates=(2, 99)),
             *(family(depth=1) for family in families.MORE),
             families.subsets(CI_STEPS, failing_max=1),
             (job for job in families.subsets(6, depth=1, failing_max=1) if len(job.scenario.steps) > CI_STEPS),

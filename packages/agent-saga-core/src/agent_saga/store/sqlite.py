@@ -91,6 +91,7 @@ class SqliteLog:
         self._failed: LogFailed | None = None
         self._writer: SqliteWriter | None = None
         self._reader: apsw.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._log = ""
         self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
 
@@ -155,6 +156,7 @@ class SqliteLog:
         except (apsw.Error, OSError) as error:
             self._failed = LogFailed(f"the log {self._path} cannot be opened for writing: {error}")
             raise self._failed from error
+        self._note_file()
         self._writer = writer
         return writer
 
@@ -223,7 +225,8 @@ class SqliteLog:
         return [Fact(*values) for values in found]  # type: ignore[arg-type]
 
     def halts(self) -> list[Fact]:
-        """See LogStore.halts."""
+        """See LogStore.halts. A file that is not at its name any more cannot tell what an operator has said since."""
+        self._check_in_place()
         return [Fact(*values) for values in self._read(SELECT_HALTS, ())]  # type: ignore[arg-type]
 
     def facts_of(self, saga_id: str) -> list[Fact]:
@@ -283,6 +286,23 @@ class SqliteLog:
             except (apsw.Error, UnicodeDecodeError) as error:
                 raise translated(error, self._path, WAIT_TO_READ_S) from error
 
+    def _note_file(self) -> None:
+        """Remember which file was opened; the first one counts."""
+        if self._file is None:
+            with contextlib.suppress(OSError):
+                there = self._path.stat()
+                self._file = (there.st_dev, there.st_ino)
+
+    def _check_in_place(self) -> None:
+        if self._file is None:
+            return
+        try:
+            now = os.stat(self._path)  # noqa: PTH116 - before each intent, and pathlib costs twice as much.
+        except OSError:
+            now = None
+        if now is None or (now.st_dev, now.st_ino) != self._file:
+            raise LogFailed(f"the log {self._path} was moved, removed or replaced while it was open: put it back")
+
     def _open_reader(self) -> apsw.Connection | None:
         """Return the connection for reads, or None while the log is not made."""
         if self._reader is None:
@@ -291,6 +311,7 @@ class SqliteLog:
             if not check_place(self._path, create=self._create, allow_fs=self._allow_fs):
                 return None
             self._reader, self._log = connect(self._path, vfs=self._vfs, wait_s=WAIT_TO_READ_S)
+            self._note_file()
         return self._reader
 
     def open_now(self) -> None:

@@ -2,11 +2,15 @@
 
 import pytest
 
+from agent_saga.errors import SagaBusy
 from agent_saga.runtime import late
+from agent_saga.runtime.recover import sweep
+from agent_saga.runtime.verdict import settle_by_hand
 from agent_saga.testing.sim.crashes import Explorer, explore, play
+from agent_saga.testing.sim.scheduler import Run
 from agent_saga.testing.sim.schedules import FAMILIES, Player
 from agent_saga.testing.sim.script import parse
-from agent_saga.testing.sim.stage import installed
+from agent_saga.testing.sim.stage import Process, installed
 
 
 @pytest.mark.parametrize("mode", ["catch", "adapter"])
@@ -94,3 +98,21 @@ def test_an_answer_is_recorded_once():
     trace = Player(FAMILIES["paused-owner-late"]).replay((0, 0, 0, 0, 0, 3, 2, 3))
     assert not [line for line in trace if "!!" in line]
     assert sum("late_outcome" in line for line in trace) == 1
+
+
+def test_others_wait_while_a_living_process_amends():
+    """FOUND-9: what a late answer has begun about a sealed saga is left to its process by recovery and by humans."""
+    family = FAMILIES["sealed-then-answered"]
+    player = Player(family)
+    with installed(player.stage) as stage:
+        run = Run(stage, lambda _options: 0)
+        family.setup(run, stage, tuple(parse(token) for token in family.scenarios))
+        answers = [task for task in run.tasks if task.name == "late answer"]
+        answers[0].step()
+        other = Process(stage, 4)
+        (saga_id,) = (known for known, chain in stage.disk.image.chains.items() if chain.current.amends is None)
+        assert {one.action for one in other.run(sweep(other.writer))} == {"live"}
+        with pytest.raises(SagaBusy, match="amends"):
+            settle_by_hand(other.writer, saga_id, 1, "accept", evidence="looked", by="ann")
+        run.settle()
+        assert {one.action for one in other.run(sweep(other.writer))} == set()

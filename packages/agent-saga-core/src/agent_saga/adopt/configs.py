@@ -39,7 +39,7 @@ def read_config(path: Path, relative: str) -> tuple[list[Tool], list[Source], st
         if not re.search(r"^[\"']?(openapi|swagger|mcpServers)[\"']?\s*:", text, re.MULTILINE):
             return [], [], None
         try:
-            import yaml
+            import yaml  # type: ignore[import-untyped]  # Optional, and without types.
         except ImportError:
             return [], [], "YAML is not read without PyYAML: pip install pyyaml"
         try:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from agent_saga.adopt.decide import DECIDE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agent_saga.adopt.model import Scan, Tool
     from agent_saga.adopt.names import Names
     from agent_saga.adopt.source import Module, Project, Scope
@@ -94,6 +96,21 @@ def declarations_file(project: Project) -> Module | None:
     """Return the project's `saga_tools.py`, the one nearest to its root."""
     found = [module for module in project.modules.values() if module.path.name == FILE]
     return min(found, key=lambda module: module.relative.count("/")) if found else None
+
+
+def effects_in(path: Path) -> list[tuple[str, str | None]]:
+    """Return the tools that a `saga_tools.py` declares, with their effects as they are written."""
+    try:
+        tree = ast.parse(path.read_text("utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "declare" and node.args:
+            effect = next((_effect(k.value) for k in node.keywords if k.arg == "effect"), None)
+            if isinstance(node.args[0], ast.Constant):
+                found.append((str(node.args[0].value), effect))
+    return found
 
 
 def _declarations(project: Project, names: Names) -> tuple[dict[str, Declared], list[str]]:

@@ -305,7 +305,11 @@ class Finder:
 
     def _schemas_only(self, node: ast.expr, scope: Scope) -> None:
         for atom in self._names.atoms(node, scope):
-            if isinstance(atom, Literal) and schema_name(atom.node, self._names, atom.scope):
+            if (
+                isinstance(atom, Literal)
+                and isinstance(atom.node, ast.Dict)
+                and schema_name(atom.node, self._names, atom.scope)
+            ):
                 self._take(atom, "tool-list", node, scope)
 
     def _gives_tools(self, defined: Defined) -> None:

@@ -135,7 +135,8 @@ def rollback_test(module: str, tools: list[Tool], imports: dict[str, str]) -> st
         tools: those to call, where their functions can be called.
         imports: tool -> import line and expression of its function, split by a newline.
     """
-    calls, lines = [], {}
+    calls: list[str] = []
+    lines: dict[str, None] = {}
     for tool in tools:
         if tool.name in imports:
             line, expression = imports[tool.name].split("\n")

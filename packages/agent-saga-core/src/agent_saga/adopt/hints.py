@@ -16,6 +16,7 @@ from agent_saga.adopt.source import Defined, Function
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agent_saga.adopt.model import Class
     from agent_saga.adopt.names import Names
     from agent_saga.adopt.source import Scope
 
@@ -89,7 +90,7 @@ def _names_called(node: ast.Call, scope: Scope, names: Names) -> list[str]:
     return [name.removeprefix("builtins.") if name == "builtins.open" else name for name in dotted[:1]]
 
 
-def _known_call(dotted: str) -> str | None:
+def _known_call(dotted: str) -> Class | None:
     plain = dotted.replace("()", "")
     for pattern, effect in CALLS:
         if fnmatch.fnmatchcase(plain, pattern.replace("()", "")) or fnmatch.fnmatchcase(dotted, pattern):

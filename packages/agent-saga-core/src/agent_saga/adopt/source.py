@@ -262,9 +262,9 @@ class _Collector:
         arguments = [*node.args.posonlyargs, *node.args.args]
         for index, argument in enumerate(arguments):
             inner.bind(argument.arg, Parameter(argument, index, inner))
-        for argument in (*node.args.kwonlyargs, node.args.vararg, node.args.kwarg):
-            if argument is not None:
-                inner.bind(argument.arg, Parameter(argument, -1, inner))
+        for other in (*node.args.kwonlyargs, node.args.vararg, node.args.kwarg):
+            if other is not None:
+                inner.bind(other.arg, Parameter(other, -1, inner))
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
             self._visit(default, scope)
         for child in node.body:

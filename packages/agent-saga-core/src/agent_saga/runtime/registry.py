@@ -249,6 +249,11 @@ def _check_verifier(
     check_takes(f"the verifier of compensator {name!r}", verify, given)
 
 
+def all_compensators() -> list[Compensator[..., Any]]:
+    """Return the compensators that are loaded."""
+    return list(_compensators.values())
+
+
 def compensator_for(name: str, version: int) -> Compensator[..., Any]:
     """Return the loaded compensator that a record names.
 

@@ -46,6 +46,14 @@ def shared_file_system(directory: Path, *, mounts: str | None = None) -> str | N
     return kind if kind in _SHARED or kind.startswith("fuse.") else None
 
 
+def file_system_of(directory: Path) -> str:
+    """Return the type of the file system that holds a directory; empty where nothing is known."""
+    try:
+        return _type_of(os.path.realpath(directory), Path(_MOUNTS).read_text(errors="replace"))
+    except OSError:
+        return ""
+
+
 def _type_of(place: str, mounts: str) -> str:
     """Return the type of the mount with the longest point that contains `place`; later mounts cover earlier ones."""
     best, kind = "", ""

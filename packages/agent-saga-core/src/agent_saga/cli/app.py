@@ -22,6 +22,7 @@ PIPE_CLOSED: Final = 141
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("agent_saga.demo:command", "Show what a saga does, with a real process that is really killed."),
     "adopt": ("agent_saga.cli.adopt:adopt", "Find the tools of a project, and write their declarations."),
+    "doctor": ("agent_saga.cli.doctor:doctor", "Look for what would keep a crash from being recovered."),
     "recover": ("agent_saga.cli.recover:recover", "Finish the sagas that dead processes left."),
     "sagas": ("agent_saga.cli.sagas:sagas", "List sagas, newest first."),
     "show": ("agent_saga.cli.show:show", "Show all that is known of one saga."),

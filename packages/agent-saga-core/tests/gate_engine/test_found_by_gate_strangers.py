@@ -4,8 +4,8 @@ import pytest
 from gate_world import make_kit, note, refund, world
 
 from agent_saga import Allow, GateRefused, Refuse
-from agent_saga.errors import UsageError
-from agent_saga.gates import ArgumentSchema, Bounds
+from agent_saga.errors import DeclarationError, UsageError
+from agent_saga.gates import ArgumentSchema, Bounds, Budget
 
 UNDO = {"customer": "kwargs.order", "amount": "kwargs.order"}
 
@@ -136,3 +136,30 @@ def test_a_pattern_means_what_json_schema_says(pattern, text, fits):
             with pytest.raises(GateRefused, match="does not match"):
                 kit.pay(text)
     assert len(world()) == fits
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"properties": {"a": {"maximun": 5}}}, "maximum"),
+        ({"properties": {"a": {"type": "string", "format": "no-such-format"}}}, "cannot be checked"),
+        ({"anyOf": [{"items": {"minLenght": 1}}]}, "minLength"),
+        ({"$defs": {"x": {"requird": []}}}, "required"),
+    ],
+)
+def test_a_rule_that_nobody_would_keep_is_refused(schema, said):
+    """A misspelt keyword, or a format without a checker, is refused when the policy is made."""
+    with pytest.raises(DeclarationError, match=said):
+        ArgumentSchema(tool="pay", schema=schema)
+
+
+def test_names_that_are_keywords_elsewhere_are_names():
+    """Properties may have any names, and data may hold any words."""
+    schema = {"properties": {"maximun": {"enum": [{"requird": 1}]}, "format": {"default": {"x": 1}}}, "title": "t"}
+    ArgumentSchema(tool="pay", schema=schema)
+
+
+def test_a_budget_per_something_else():
+    """What `per` cannot be is said when the policy is made."""
+    with pytest.raises(DeclarationError, match="per must be"):
+        Budget(name="purse", tool="pay", amount="kwargs.amount", limit=5, per=5)

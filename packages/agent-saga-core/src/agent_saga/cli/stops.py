@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent_saga.store.port import LogStore
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_TTL: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_TTL: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.ASCII)
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:

@@ -224,6 +224,8 @@ def _stamp(window: str, minute: int) -> str:
 
 def _part(per: str | None) -> Callable[[ProposedCall, SagaFacts], str] | None:
     """Return what tells whose budget a call spends from."""
+    if not isinstance(per, str | None):
+        raise DeclarationError(f"per must be 'tool', 'saga' or the path of an argument; it is {per!r}")
     if per is None:
         return None
     if per == "tool":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +22,57 @@ _END: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\$", re.DOTALL)
 """A `$` that is an anchor, or what may hold one that is not: an escape, a set of characters."""
 
 
+_ANNOTATIONS: Final = frozenset(
+    [
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "definitions",
+        "then",
+        "else",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "minContains",
+        "maxContains",
+    ]
+)
+"""Keywords that validate nothing by themselves."""
+_NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords with a schema for each name."""
+_NESTED: Final = frozenset(
+    [
+        "items",
+        "additionalItems",
+        "prefixItems",
+        "contains",
+        "additionalProperties",
+        "propertyNames",
+        "unevaluatedItems",
+        "not",
+        "if",
+        "then",
+        "else",
+        "unevaluatedProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+    ]
+)
+"""Keywords with a schema, or a list of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentSchema(Rule):
     """Refuses calls whose arguments do not fit a JSON Schema (draft 2020-12, or what its `$schema` names).
 
     What JSON cannot say (NaN, infinity, objects without a JSON form) never fits. A `$ref` out of the schema is not
-    followed, and formats are checked as far as the installed packages can.
+    followed. A keyword that the draft does not have, and a format that no installed package can check, would be rules
+    that nobody keeps: they are refused when the policy is made.
 
     Args:
         tool: names or shell patterns of the tools concerned.
@@ -81,9 +127,40 @@ def _validator(schema: Mapping[str, Any]) -> Any:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         raise DeclarationError(f"ArgumentSchema: this is no JSON Schema: {error.message}") from None
+    _check_keywords(schema, kind)
     kind = jsonschema.validators.extend(kind, {"pattern": _pattern})
     # Without a registry of its own the validator would fetch foreign references over the network.
     return kind(_exact(schema), registry=referencing.Registry(), format_checker=kind.FORMAT_CHECKER)
+
+
+def _check_keywords(node: Any, kind: Any) -> None:
+    """Refuse what the validator would pass over in silence.
+
+    Raises:
+        DeclarationError: a keyword is not known, or a format cannot be checked.
+    """
+    if not isinstance(node, Mapping):  # True and False are schemas too.
+        return
+    for name, value in node.items():
+        if name not in kind.VALIDATORS and name not in _ANNOTATIONS and not name.startswith(("$", "x-")):
+            near = difflib.get_close_matches(name, kind.VALIDATORS, n=1)
+            raise DeclarationError(
+                f"ArgumentSchema: {name!r} is no keyword of JSON Schema{f'; is {near[0]!r} meant?' if near else ''}"
+            )
+        if name == "format" and value not in kind.FORMAT_CHECKER.checkers:
+            known = ", ".join(sorted(kind.FORMAT_CHECKER.checkers))
+            raise DeclarationError(
+                f"ArgumentSchema: format {value!r} cannot be checked with what is installed, only {known}; "
+                "use pattern, or install jsonschema[format]"
+            )
+        if name in _NAMED:
+            inner = list(value.values())
+        elif name in _NESTED:
+            inner = value if isinstance(value, list | tuple) else [value]
+        else:
+            continue
+        for each in inner:
+            _check_keywords(each, kind)
 
 
 def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[Any]:
@@ -101,10 +178,17 @@ def _at_end(found: re.Match[str]) -> str:
 def _exact(node: Any) -> Any:
     """Return a schema with floats as decimals, so that its numbers compare and divide exactly."""
     if isinstance(node, Mapping):
-        return {name: _exact(item) for name, item in node.items()}
+        return {name: _ended(item) if name == "patternProperties" else _exact(item) for name, item in node.items()}
     if isinstance(node, list | tuple):
         return [_exact(item) for item in node]
     return Decimal(repr(node)) if type(node) is float else node
+
+
+def _ended(patterns: Any) -> Any:
+    """Return `patternProperties` with `$` as the very end of a name."""
+    if not isinstance(patterns, Mapping):
+        return _exact(patterns)
+    return {_END.sub(_at_end, name): _exact(item) for name, item in patterns.items()}
 
 
 class _Json:

@@ -153,12 +153,11 @@ def _check_keywords(node: Any, kind: Any) -> None:
                 f"ArgumentSchema: format {value!r} cannot be checked with what is installed, only {known}; "
                 "use pattern, or install jsonschema[format]"
             )
+        inner: list[Any] = []
         if name in _NAMED:
             inner = list(value.values())
         elif name in _NESTED:
-            inner = value if isinstance(value, list | tuple) else [value]
-        else:
-            continue
+            inner = list(value) if isinstance(value, list | tuple) else [value]
         for each in inner:
             _check_keywords(each, kind)
 

@@ -146,3 +146,11 @@ def test_nothing_of_the_project_runs(project):
     (project / "bomb.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n1/0\n")
     assert run(project).exit_code == 0
     assert not (project / "ran").exists()
+
+
+def test_texts_that_grow_in_circles_end(project):
+    """Names that are made of themselves, over and over, cost a bounded time and space."""
+    lines = ["a = b = c = 'x'"] + [f"{x} = {y} + {z} + '{n}'" for n in range(8) for x, y, z in ("abc", "bca", "cab")]
+    (project / "circles.py").write_text("\n".join(lines) + "\nprint(a + b + c)\n")
+    done = run(project, "--json")
+    assert [one["name"] for one in json.loads(done.stdout)["tools"]] == ["create_order"]

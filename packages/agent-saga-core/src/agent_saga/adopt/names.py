@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from agent_saga.adopt.source import Bound
 
 DEPTH_MAX: Final = 60
+ATOMS_MAX: Final = 1000
+"""Things that one expression may be; what comes after them is left out."""
+PARTIAL_MAX: Final = 300
+"""Answers inside circles that one question may leave to be found again; more are kept as they are, to bound the time."""
 _SAME: Final = frozenset(
     {"list", "tuple", "set", "frozenset", "sorted", "reversed", "iter", "filter", "enumerate", "zip", "dict", "next"}
 )
@@ -87,6 +91,7 @@ class Names:
         self._sites: dict[int, list[tuple[list[ast.expr], dict[str, ast.expr], Scope]]] | None = None
         self._building = False
         self._memo: dict[tuple[int, int], frozenset[Atom]] = {}
+        self._partial: dict[tuple[int, int], frozenset[Atom]] = {}
         self._busy: set[int] = set()
         self._cut = False
         for target, value, scope in project.mutations:
@@ -115,6 +120,9 @@ class Names:
         key = (id(node), id(scope))
         if key in self._memo:
             return self._memo[key]
+        if key in self._partial:  # Found once inside this question: looking again would take time without end.
+            self._cut = True
+            return self._partial[key]
         if id(node) in self._busy or len(self._busy) > DEPTH_MAX:
             self._cut = True
             return _NONE
@@ -122,11 +130,18 @@ class Names:
         outer, self._cut = self._cut, False
         try:
             method = getattr(self, f"_{type(node).__name__}", None)
-            found = frozenset(method(node, scope)) if method is not None else frozenset({Unknown(node, scope)})
+            given = method(node, scope) if method is not None else (Unknown(node, scope),)
+            found = frozenset(itertools.islice(given, ATOMS_MAX))
         finally:
             self._busy.discard(id(node))
-        if not self._cut:  # What was cut short inside a circle is not the whole answer.
+        if not self._cut or not self._busy:  # What was cut short inside a circle is not the whole answer.
             self._memo[key] = found
+        else:
+            self._partial[key] = found
+        if not self._busy:
+            if len(self._partial) > PARTIAL_MAX:
+                self._memo.update(self._partial)
+            self._partial.clear()
         self._cut = (self._cut and bool(self._busy)) or outer
         return found
 
@@ -186,7 +201,8 @@ class Names:
         left, right = self._eval(node.left, scope), self._eval(node.right, scope)
         first, second = ([a.value for a in side if isinstance(a, Constant)] for side in (left, right))
         if first and second and isinstance(node.op, ast.Add):
-            yield from (Constant(a + b) for a in first for b in second if isinstance(a, str) and isinstance(b, str))
+            pairs = ((a, b) for a in first for b in second if isinstance(a, str) and isinstance(b, str))
+            yield from (Constant(a + b) for a, b in itertools.islice(pairs, 16))
         else:
             yield from left | right
 
@@ -445,6 +461,7 @@ class Names:
                 self._sites = self._index_calls()
             finally:
                 self._building = False
+                self._partial.clear()
         return self._sites.get(id(function), [])
 
     def _index_calls(self) -> dict[int, list[tuple[list[ast.expr], dict[str, ast.expr], Scope]]]:

@@ -74,7 +74,7 @@ def check_place(url: str) -> Iterator[Finding]:
         yield Finding(
             level="blocker",
             code="replicas",
-            text=f"{source} asks for {replicas} replicas, and the log is a file: {replicas} - 1 of them have other logs",
+            text=f"{source} asks for {replicas} replicas, and the log is a file: {replicas} - 1 have other logs",
             todo="one replica, or agent-saga-postgres",
         )
     yield from _permissions(path, folder)

@@ -19,7 +19,7 @@ DEPTH_MAX: Final = 60
 ATOMS_MAX: Final = 1000
 """Things that one expression may be; what comes after them is left out."""
 PARTIAL_MAX: Final = 300
-"""Answers inside circles that one question may leave to be found again; more are kept as they are, to bound the time."""
+"""Answers inside circles that one question may leave to be found again; more are kept, to bound the time."""
 _SAME: Final = frozenset(
     {"list", "tuple", "set", "frozenset", "sorted", "reversed", "iter", "filter", "enumerate", "zip", "dict", "next"}
 )

@@ -11,7 +11,7 @@ from shop_world import dump
 HERE = Path(__file__).parent
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 def test_recovery_after_a_kill_at_each_point(engine, tmp_path):
     """Before images, between them and the commit, after it, in a compensation: recovery asks the database."""

@@ -26,7 +26,10 @@ class Decisions:
 
     Example:
         ```python
-        declare = Decisions(kit)
+        from agent_saga import AgentKit
+        from agent_saga.adopt.decide import Decisions
+
+        declare = Decisions(AgentKit(log="memory:"))
         declare("search", effect="read_only")
         declare.complete()
         ```

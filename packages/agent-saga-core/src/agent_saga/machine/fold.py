@@ -288,7 +288,7 @@ def _compensation_outcome(view: SagaView, record: r.CompensationOutcome, _values
         raise TransitionError(
             f"outcome of attempt {record.attempt}; the compensation is at {step.compensation_attempts}"
         )
-    _move(step, record.state)
+    _move(step, f"compensation_{record.state}")
     step.verified, step.reason, step.next_at = record.verified, record.reason, record.next_at
     step.unknowable += record.state == "in_doubt" and record.next_at is not None
 

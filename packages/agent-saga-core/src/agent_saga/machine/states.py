@@ -125,11 +125,11 @@ STEP_TRANSITIONS: Final[dict[tuple[StepState, str], StepState]] = {
     (_T.IN_DOUBT, "unknowable"): _T.IN_DOUBT,
     # Compensation: of a known effect, or of one in doubt when the compensator is safe if it is absent.
     **{(state, "compensation_intent"): _T.COMPENSATING for state in _OPEN_EFFECTS},
-    (_T.COMPENSATING, "compensated"): _T.COMPENSATED,
-    (_T.COMPENSATING, "already_done"): _T.COMPENSATED,
-    (_T.COMPENSATING, "conflict"): _T.CONFLICTED,
-    (_T.COMPENSATING, "failed"): _T.COMPENSATION_FAILED,
-    (_T.COMPENSATING, "in_doubt"): _T.COMPENSATING,
+    (_T.COMPENSATING, "compensation_compensated"): _T.COMPENSATED,
+    (_T.COMPENSATING, "compensation_already_done"): _T.COMPENSATED,
+    (_T.COMPENSATING, "compensation_conflict"): _T.CONFLICTED,
+    (_T.COMPENSATING, "compensation_failed"): _T.COMPENSATION_FAILED,
+    (_T.COMPENSATING, "compensation_in_doubt"): _T.COMPENSATING,
     # A human's word.
     **{(state, "happened"): _T.STANDING for state in (_T.IN_DOUBT, _T.COMPENSATING, _T.CONFLICTED)},
     **{(state, "did-not-happen"): _T.ABSENT for state in _OPEN_EFFECTS},

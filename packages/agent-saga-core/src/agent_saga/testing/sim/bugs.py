@@ -58,7 +58,7 @@ def log_calls_all_durable_late() -> contextlib.AbstractContextManager[None]:
 
 
 def failed_counts_as_compensated() -> contextlib.AbstractContextManager[None]:
-    return put_item(states.STEP_TRANSITIONS, (_T.COMPENSATING, "failed"), _T.COMPENSATED)
+    return put_item(states.STEP_TRANSITIONS, (_T.COMPENSATING, "compensation_failed"), _T.COMPENSATED)
 
 
 def failed_is_in_no_bucket() -> contextlib.AbstractContextManager[None]:
@@ -71,7 +71,7 @@ def failed_is_in_no_bucket() -> contextlib.AbstractContextManager[None]:
 
 
 def success_is_not_believed() -> contextlib.AbstractContextManager[None]:
-    return put_item(states.STEP_TRANSITIONS, (_T.COMPENSATING, "compensated"), _T.COMPENSATION_FAILED)
+    return put_item(states.STEP_TRANSITIONS, (_T.COMPENSATING, "compensation_compensated"), _T.COMPENSATION_FAILED)
 
 
 def always_again() -> contextlib.AbstractContextManager[None]:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from engine_world import PROBED, names, tool, unmake_if_there
+from engine_world import PROBED, names, tool, unmake, unmake_if_there
 
 from agent_saga import Landed, NotLanded, RollbackIncomplete, Unknowable
 
@@ -147,3 +147,20 @@ def test_a_probe_in_a_sync_scope_stays_in_its_thread(mem, world, tmp_path):
         make("a")
     rows.close()
     assert saga.report.clean
+
+
+@pytest.mark.parametrize(
+    "compensate",
+    [unmake.bind(thing="result"), lambda call: unmake.with_(thing=call.result)],
+    ids=["path", "callable"],
+)
+def test_nothing_is_undone_with_a_result_that_nobody_gave(kit, world, compensate):
+    """The probe saw the effect and not what the call returned: an orphan that says so, and no undo of None."""
+    make = tool(kit, compensate=compensate, probe=PROBED["probe"])
+    world.script["after", "a"] = [TimeoutError()]
+    world.answers["a"] = Landed()
+    with pytest.raises(RollbackIncomplete) as caught, kit.transaction("s"):
+        make("a")
+    assert names(caught.value.report.orphaned) == ["a"]
+    assert "what the call returned is not known" in caught.value.report.orphaned[0].reason
+    assert (world.order, world.standing) == (["do a", "probe a"], {"a": 1})

@@ -225,9 +225,12 @@ def bind_late(live: LiveSaga, step: StepView, result: object) -> tuple[dict[str,
     recipe, hidden = None, frozenset[str]()
     try:
         if live_binder is not None:
+            _check_known(step, result)
             bound = live_binder(result)
             if bound is None:
                 return None, None, "no compensation is declared"
+            if result is None and step.recipe is None and None in bound.kwargs.values():
+                raise PathMissing(_NOT_KNOWN)  # A callable made it, perhaps of the result that nobody gave.
             kwargs, hidden = bound.kwargs, bound.hidden
             recipe = recipe_of(bound.compensator, None) if step.recipe is None else None
         elif step.recipe is not None and step.recipe.bind is not None:
@@ -247,8 +250,17 @@ def bind_recorded(step: StepView, result: object) -> dict[str, object]:
     Raises:
         PathMissing: a path leads nowhere, or to a result that nobody gave: nothing is compensated with None for it.
     """
-    bind = step.recipe.bind if step.recipe is not None else None
-    if result is None and "result" in (bind or {}).values():
-        raise PathMissing("'result' was wanted, and what the call returned is not known")
+    bind = _check_known(step, result)
     roots = {"kwargs": {name: decode(text) for name, text in step.kwargs.items()}, "result": result, "key": step.key}
-    return {parameter: resolve_path(path, roots) for parameter, path in (bind or {}).items()}
+    return {parameter: resolve_path(path, roots) for parameter, path in bind.items()}
+
+
+_NOT_KNOWN: Final = "'result' was wanted, and what the call returned is not known"
+
+
+def _check_known(step: StepView, result: object) -> dict[str, str]:
+    """Return the recorded paths of a compensation, unless one leads to the whole of a result that nobody gave."""
+    bind = (step.recipe.bind if step.recipe is not None else None) or {}
+    if result is None and "result" in bind.values():
+        raise PathMissing(_NOT_KNOWN)
+    return bind

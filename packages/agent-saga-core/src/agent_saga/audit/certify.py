@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from agent_saga.audit import tree
 from agent_saga.audit.anchor import check_anchor
 from agent_saga.audit.leaves import Leaves, origin_of
@@ -95,6 +97,10 @@ class Certificate:
         }
 
 
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[int, dict[str, int], dict[str, int], list[Finding], bytes]).decode
+
+
 class _Accounts:
     """Gathers what the sagas of a log account for, one after another."""
 
@@ -107,7 +113,24 @@ class _Accounts:
         self.leaves = Leaves()
         self.sagas = 0
 
+    def take(self) -> bytes:
+        """See Visitor.take."""
+        taken = _encode((self.sagas, self.effects, self.doubts, self.findings, self.leaves.packed()))
+        self.sagas, self.effects, self.doubts, self.findings = 0, Counter(), Counter(), []
+        self.leaves = Leaves()
+        return taken
+
+    def merge(self, taken: bytes) -> None:
+        """See Visitor.merge."""
+        sagas, effects, doubts, findings, leaves = _decode(taken)
+        self.sagas += sagas
+        self.effects.update(effects)
+        self.doubts.update(doubts)
+        self.findings += findings
+        self.leaves.unpack(leaves)
+
     def add(self, stored: StoredRow, view: SagaView | None) -> None:
+        """See Visitor.add."""
         self.leaves.add(stored)
         if view is None:
             self.doubts["sagas were pruned: that their effects were accounted for is their row's word"] += 1
@@ -183,6 +206,7 @@ def certify(
     anchor: Checkpoint | None = None,
     handlers: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    processes: int = 1,
 ) -> Certificate:
     """Look at every effect in a log, or of one saga.
 
@@ -192,13 +216,14 @@ def certify(
         anchor: a checkpoint of the log that was kept elsewhere.
         handlers: the modules with the compensators are loaded, so missing ones are findings.
         progress: called with records done and records in all, now and then.
+        processes: see `store.verify.verify`.
 
     Raises:
         CorruptLog: the log is damaged, or is no extension of the anchor; nothing in it is certified.
     """
     accounts = _Accounts(store, now=time_ns(), handlers=handlers)
     if saga_id is None:
-        report = verify(store, progress=progress, visit=accounts.add)
+        report = verify(store, progress=progress, visitor=accounts, processes=processes)
         records, checked, unchecked = report.records, list(report.checked), list(report.unchecked)
     else:
         loaded = load(store, saga_id)

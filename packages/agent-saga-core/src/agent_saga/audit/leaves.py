@@ -34,6 +34,15 @@ class Leaves:
         if stored.leaf is not None:
             self._by_number[stored.leaf] = tree.leaf_hash(leaf_bytes(stored))
 
+    def packed(self) -> bytes:
+        """Return all as bytes: 8 of the number, 32 of the hash, and so on."""
+        return b"".join([number.to_bytes(8, "big") + digest for number, digest in self._by_number.items()])
+
+    def unpack(self, packed: bytes) -> None:
+        """Take what `packed` gave."""
+        for at in range(0, len(packed), 40):
+            self._by_number[int.from_bytes(packed[at : at + 8], "big")] = packed[at + 8 : at + 40]
+
     def in_order(self) -> list[bytes]:
         """Return all leaf hashes.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from agent_saga.audit.amending import stating
 from agent_saga.errors import RecordsPruned, SagaBusy
 from agent_saga.machine.row import row_of
@@ -152,5 +154,5 @@ def _remove(
 
 def _digest(store: LogStore, row: StoredRow) -> str:
     """Return the digest of what stays: the row with the epoch that it will have."""
-    stays = replace(row, row=replace(row.row, epoch=row.row.epoch + 1))
+    stays = msgspec.structs.replace(row, row=replace(row.row, epoch=row.row.epoch + 1))
     return row_digest(stays, store.facts_of(row.saga_id))

@@ -43,13 +43,19 @@ def certify(
     from agent_saga.cli.evidence import opened_note
     from agent_saga.cli.find import find_saga
     from agent_saga.cli.imports import load_handlers
-    from agent_saga.cli.verify import progress_bar
+    from agent_saga.cli.verify import processors, progress_bar, uncollected
 
     loaded = load_handlers(imports)
     trusted = None if anchor is None else parse_checkpoint(opened_note(anchor, key))
-    with session.reading() as store, progress_bar(quiet=session.out.as_json) as progress:
-        saga_id = None if saga is None else find_saga(store, saga)
-        certificate = make_certificate(store, saga_id=saga_id, anchor=trusted, handlers=bool(loaded), progress=progress)
+    with session.reading() as store, progress_bar(quiet=session.out.as_json) as progress, uncollected():
+        certificate = make_certificate(
+            store,
+            saga_id=None if saga is None else find_saga(store, saga),
+            anchor=trusted,
+            handlers=bool(loaded),
+            progress=progress,
+            processes=processors(),
+        )
     code = FINE if certificate.certified else FINDING
     document = {"log": session.place, "certificate": certificate.to_dict(), "exit": code}
     if out is not None:

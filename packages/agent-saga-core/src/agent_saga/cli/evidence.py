@@ -50,6 +50,7 @@ def checkpoint(session: Session, key: str, name: str | None, anchor: str | None)
     from agent_saga.audit.leaves import checkpoint_of
     from agent_saga.audit.note import sign, verifier_of
     from agent_saga.cli.keys import read_key
+    from agent_saga.cli.verify import processors, uncollected
     from agent_saga.store.verify import verify
 
     private = read_key(key)
@@ -57,7 +58,8 @@ def checkpoint(session: Session, key: str, name: str | None, anchor: str | None)
         now = checkpoint_of(store)  # First: what live processes add meanwhile is verified with the rest.
         signer = name or now.origin
         verifier_of(signer, private)
-        verify(store)
+        with uncollected():
+            verify(store, processes=processors())
         if anchor is not None:
             check_anchor_file(store, anchor, None)
     note = sign(now.text(), signer, private)

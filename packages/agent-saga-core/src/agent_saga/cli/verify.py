@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,8 +32,8 @@ def verify(session: Session, anchor: str | None, key: str | None) -> int:
     from agent_saga.cli.evidence import check_anchor_file
     from agent_saga.store.verify import verify as verify_log
 
-    with session.reading() as store, progress_bar(quiet=session.out.as_json) as progress:
-        report = verify_log(store, progress=progress)
+    with session.reading() as store, progress_bar(quiet=session.out.as_json) as progress, uncollected():
+        report = verify_log(store, progress=progress, processes=processors())
         shown = [] if anchor is None else check_anchor_file(store, anchor, key)
     checked = [*report.checked, *shown]
     unchecked = [*report.unchecked, *([] if anchor else [NO_ANCHOR])]
@@ -58,6 +60,23 @@ def verify(session: Session, anchor: str | None, key: str | None) -> int:
     return FINE
 
 
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the collector of cycles from looking at millions of records, none of which is part of a cycle."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     """Show a progress bar on stderr while a terminal is there to see it."""
@@ -68,6 +87,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     shown = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TextColumn("records"), TimeRemainingColumn())
-    with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
+    # Drawn when something is done, and not by a thread of its own: a process with threads cannot be forked safely.
+    with Progress(*shown, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task("verify", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total: bar.update(task, completed=done, total=total, refresh=True)

@@ -8,13 +8,12 @@ their commitments are in the payload, so that redaction and encryption leave eve
 from __future__ import annotations
 
 import hashlib
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 FORMAT: Final = 1
 """Format version in every body. A new record kind is a new minor version, kept in the log's `meta` table."""
@@ -445,9 +444,6 @@ AnyRecord = (
 encode_body = msgspec.json.Encoder().encode
 _decode_body = msgspec.json.Decoder(AnyRecord).decode
 _decode_payload = msgspec.json.Decoder(dict[str, tuple[str, str]]).decode
-_encode_lines = msgspec.json.Encoder().encode_lines
-_decode_body_lines = msgspec.json.Decoder(AnyRecord).decode_lines
-_decode_payload_lines = msgspec.json.Decoder(dict[str, tuple[str, str]]).decode_lines
 
 
 def decode_body(body: bytes) -> AnyRecord:
@@ -535,59 +531,6 @@ def open_payload(record: Record, payload: bytes | None, replaced: Mapping[str, s
     if not stored or encode_body(spelled) != payload:
         raise ValueError("the payload is not in canonical form")
     return {name: text for name, (_, text) in stored.items()}
-
-
-def decode_bodies(bodies: Sequence[bytes]) -> list[AnyRecord]:
-    """Return the records in some bodies: as `decode_body` for each, but in three calls for all of them.
-
-    Raises:
-        ValueError: one of them is wrong; `decode_body` tells which one, and how.
-    """
-    joined = b"\n".join(bodies) + b"\n"
-    try:
-        records = _decode_body_lines(joined)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(str(error)) from error
-    # A body that is its own re-encoding has no line feed, so there is one line for each, and one way to divide them.
-    if not len(records) == len(bodies) == joined.count(b"\n") or _encode_lines(records) != joined:
-        raise ValueError("a body is not in canonical form")
-    if {record.v for record in records} - {FORMAT}:
-        raise ValueError("a body is of another format version")
-    return records
-
-
-def open_payloads(records: Sequence[Record], payloads: Sequence[bytes | None]) -> list[dict[str, str]]:
-    """Return the value texts of some records: as `open_payload` for each, but decoded in one call.
-
-    Raises:
-        ValueError: one of them is wrong; `open_payload` tells which one, and how.
-    """
-    there = [payload for payload in payloads if payload is not None]
-    joined = b"\n".join(there) + b"\n" if there else b""
-    try:
-        decoded = _decode_payload_lines(joined)
-        entries = [entry for stored in decoded for entry in stored.values()]
-        salts = "".join([salt for salt, _ in entries])
-        canonical = bytes.fromhex(salts).hex() == salts and _encode_lines(decoded) == joined
-        sha256, salt_of = hashlib.sha256, bytes.fromhex
-        found = [sha256(salt_of(salt) + text.encode()).hexdigest() for salt, text in entries]
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise ValueError(str(error)) from error
-    if not canonical or not len(decoded) == len(there) == joined.count(b"\n"):
-        raise ValueError("a payload is not in canonical form")
-    values = [record.values for record in records]
-    with_values = [named for named in values if named]
-    if [payload is None for payload in payloads] != [not named for named in values] or list(map(len, with_values)) != [
-        *map(len, decoded)
-    ]:
-        raise ValueError("a payload is missing, or has other values than its body names")
-    # As many for each, so what is equal in one long list is equal record by record.
-    if found != [*chain.from_iterable([named.values() for named in with_values])]:
-        raise ValueError("a payload differs from the commitments")
-    if [*chain.from_iterable(decoded)] != [*chain.from_iterable(with_values)]:
-        raise ValueError("a payload names other values than its body")
-    texts = iter([{name: text for name, (_, text) in stored.items()} for stored in decoded])
-    return [next(texts) if named else {} for named in values]
 
 
 def payload_entries(payload: bytes | None) -> dict[str, tuple[str, str]]:

@@ -156,8 +156,7 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     hash: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRow:
+class StoredRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The derived row of one saga, with what the store itself maintains.
 
     Attributes:
@@ -307,3 +306,24 @@ class Announces(Protocol):
 
         It may be done without a reason, and, where a connection is lost, late: whoever waits looks now and then, too.
         """
+
+
+@runtime_checkable
+class ReadsRanges(Protocol):
+    """A log that reads many sagas at once, so that checking all of them costs no query for each.
+
+    A range are the sagas with ids from `first` to `last`, both included. Who reads one checks what it got as if each
+    saga had been read alone, and looks again, saga by saga, where anything is odd.
+    """
+
+    def records_between(self, first: str, last: str, *, limit: int) -> list[StoredRecord]:
+        """Return the first `limit` records of the sagas of a range, saga by saga in order of id, each in its order."""
+
+    def facts_between(self, first: str, last: str) -> list[Fact]:
+        """Return the facts of the sagas of a range."""
+
+    def removed_between(self, first: str, last: str) -> list[str]:
+        """Return the sagas of a range that facts of kind `removed` name."""
+
+    def keys_astray_between(self, first: str, last: str) -> list[str]:
+        """Return the sagas of a range whose key does not lead to the newest saga of that key."""

@@ -13,14 +13,13 @@ from agent_saga.errors import CorruptLog
 from agent_saga.machine.fold import amend, apply, begin
 from agent_saga.machine.row import row_of
 from agent_saga.machine.states import TransitionError
+from agent_saga.model.pages import decode_bodies, open_payloads
 from agent_saga.model.records import (
     GENESIS,
     AnyRecord,
     SagaOpened,
     chain_hash,
-    decode_bodies,
     decode_body,
-    open_payloads,
 )
 from agent_saga.store.port import StoredRecord, StoredRow
 from agent_saga.store.removed import UNTOUCHED, Removed
@@ -28,6 +27,7 @@ from agent_saga.store.removed import UNTOUCHED, Removed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from agent_saga.machine.row import Row
     from agent_saga.machine.view import SagaView
     from agent_saga.store.port import LogStore
 
@@ -218,6 +218,17 @@ def history(store: LogStore, stored: StoredRow, *, any_pruned: bool = True) -> I
         facts = heapq.merge(*(checked_records(store, other) for other in others), key=_position)
         records = heapq.merge(records, islice(facts, stored.amendments), key=_position)
         amending = frozenset(others)
+    try:
+        yield from _folded(saga_id, stored, records, amending)
+    except CorruptLog:
+        removed.check_there()  # Pruned while it was read: what is missing is no damage.
+        raise
+
+
+def _folded(
+    saga_id: str, stored: StoredRow, records: Iterator[Checked], amending: frozenset[str]
+) -> Iterator[tuple[Checked, SagaView]]:
+    """Fold the records of a saga and of those that amend it, and compare the row after the last one."""
     view: SagaView | None = None
     head = GENESIS
     for checked in records:
@@ -278,13 +289,20 @@ def _advance_amended(view: SagaView | None, record: AnyRecord, values: Mapping[s
     return view
 
 
-def check_row(view: SagaView, head: bytes, stored: StoredRow) -> None:
+def check_row(view: SagaView, head: bytes, stored: StoredRow, *, expected: Row | None = None) -> None:
     """Compare a stored row with the fold.
+
+    Args:
+        view: the fold.
+        head: hash of the last record of the chain.
+        stored: the row.
+        expected: what `row_of` says of the view, where that is known.
 
     Raises:
         CorruptLog: they differ.
     """
-    if stored.row != (expected := row_of(view)):
+    expected = expected or row_of(view)
+    if stored.row != expected:
         names = [name for name in expected.__slots__ if getattr(expected, name) != getattr(stored.row, name)]
         raise CorruptLog(f"its row differs from its records in {', '.join(names)}", saga_id=view.id)
     if (stored.head, stored.count, stored.amendments) != (head, view.count, view.amended):

@@ -53,6 +53,18 @@ _SELECT_AMENDING: Final = (
     "SELECT sagas.saga FROM sagas LEFT JOIN records ON records.saga = sagas.saga AND records.n = 1 "
     "WHERE sagas.amends = ? ORDER BY records.pos, sagas.saga"
 )
+_SELECT_RECORDS_BETWEEN: Final = (
+    "SELECT pos, saga, n, body, payload, hash FROM records WHERE saga >= ? AND saga <= ? ORDER BY saga, n LIMIT ?"
+)
+_SELECT_FACTS_BETWEEN: Final = (
+    "SELECT kind, name, saga, no, value, at FROM facts INDEXED BY facts_by_saga WHERE saga >= ? AND saga <= ?"
+)
+_SELECT_REMOVED_BETWEEN: Final = "SELECT name FROM facts WHERE kind = 'removed' AND name >= ? AND name <= ?"
+_SELECT_KEYS_ASTRAY: Final = (
+    "SELECT s.saga FROM sagas AS s LEFT JOIN keys AS k ON k.key = s.key LEFT JOIN sagas AS t ON t.saga = k.saga "
+    "WHERE s.saga >= ? AND s.saga <= ? AND s.key IS NOT NULL AND (t.key IS NOT s.key OR t.incarnation < s.incarnation "
+    "OR (t.incarnation = s.incarnation AND t.saga <> s.saga))"
+)
 _SELECT_STRAY_KEY: Final = (
     "SELECT keys.key FROM keys LEFT JOIN sagas ON sagas.saga = keys.saga WHERE sagas.key IS NOT keys.key LIMIT 1"
 )
@@ -215,6 +227,22 @@ class SqliteLog:
     def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.tail."""
         return list(starmap(StoredRecord, self._read(_SELECT_TAIL, (after_pos, limit))))
+
+    def records_between(self, first: str, last: str, *, limit: int) -> list[StoredRecord]:
+        """See ReadsRanges.records_between."""
+        return list(starmap(StoredRecord, self._read(_SELECT_RECORDS_BETWEEN, (first, last, limit))))
+
+    def facts_between(self, first: str, last: str) -> list[Fact]:
+        """See ReadsRanges.facts_between."""
+        return [Fact(*values) for values in self._read(_SELECT_FACTS_BETWEEN, (first, last))]  # type: ignore[arg-type]
+
+    def removed_between(self, first: str, last: str) -> list[str]:
+        """See ReadsRanges.removed_between."""
+        return [str(saga_id) for (saga_id,) in self._read(_SELECT_REMOVED_BETWEEN, (first, last))]
+
+    def keys_astray_between(self, first: str, last: str) -> list[str]:
+        """See ReadsRanges.keys_astray_between."""
+        return [str(saga_id) for (saga_id,) in self._read(_SELECT_KEYS_ASTRAY, (first, last))]
 
     def facts(self, kind: str, name: str | None = None) -> list[Fact]:
         """See LogStore.facts."""

@@ -6,23 +6,22 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from agent_saga.errors import CorruptLog, RecordsPruned
-from agent_saga.machine.gate import facts_of
-from agent_saga.machine.row import row_of
-from agent_saga.machine.states import ENDED
+from agent_saga.errors import CorruptLog
 from agent_saga.store.mark import UNCHECKED
-from agent_saga.store.port import Query, StoredRow
-from agent_saga.store.reader import history
-from agent_saga.store.removed import REMOVED, row_digest
+from agent_saga.store.shares import WHOLE, Asked, Share, Tally, check_share, rows_of
 from agent_saga.store.totals import TOTAL, added_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agent_saga.machine.view import SagaView
-    from agent_saga.store.port import LogStore
+    from agent_saga.store.port import LogStore, StoredRow
+    from agent_saga.store.shares import Visitor
 
-_PAGE: Final = 500
+SHARED_FROM: Final = 20_000
+"""Records from which several processes are worth what it takes to fork them."""
+PROCESSES_MAX: Final = 16
+_SHARES: Final = 4
+"""Shares for each process: whoever is done takes the next, so that none waits long for another."""
 _CHECKED: Final = (
     "chains: every record follows the one before it, by number and hash",
     "bodies: each is in canonical form and names its own saga, number and position",
@@ -57,55 +56,49 @@ def verify(
     store: LogStore,
     *,
     progress: Callable[[int, int], None] | None = None,
-    visit: Callable[[StoredRow, SagaView | None], None] | None = None,
+    visitor: Visitor | None = None,
+    processes: int = 1,
 ) -> VerifyReport:
     """Check everything in a log, up to the last position that it had at the beginning.
 
     Args:
         store: the log; live processes may write it meanwhile.
         progress: called with records done and records in all, now and then.
-        visit: called with the row and the fold of each saga, amendments included, when they are checked; without a fold
-            for one that was pruned.
+        visitor: gets each saga when it is checked, newest first.
+        processes: how many share the work, this one and others forked from it, where the log is large enough for that.
+            Only for a program that has no other thread.
 
     Raises:
         CorruptLog: at the first damage.
 
     Limits:
-        Reads saga by saga, a page at a time; keeps 8 bytes for each sealed saga, and the id of each amended one.
+        Reads a page of records at a time; keeps 24 bytes for each sealed saga, and the id of each amended one.
     """
-    lines = list(store.verify())
     last = last_position(store)
-    sagas = seen = done = pruned = 0
-    sealed_at = array("q")
-    facts, facts_before = 0, store.count_facts()
-    amended: dict[str, int] = {}
-    for stored in all_rows(store):
-        view, at, there = _read(store, stored, last, any_pruned=facts_before > 0)
-        seen, pruned = seen + there, pruned + (view is None)
-        if stored.row.amends is not None:
-            amended[stored.row.amends] = amended.get(stored.row.amends, 0) + stored.count
-        facts += _check_facts(store, stored, view, none_known=facts_before == 0)
-        _note_leaf(sealed_at, stored, at, last)
-        _check_key(store, stored)
-        if visit is not None:
-            visit(stored, view)
-        sagas, done = sagas + 1, done + stored.count
-        if progress is not None and sagas % _PAGE == 0:
-            progress(min(done, last), last)
-    if seen != last:
-        raise CorruptLog(f"{last - seen} of the positions 1 to {last} are in no saga's chain: records are missing")
-    if store.count_facts() != facts and last_position(store) == last:
-        raise CorruptLog(f"the log holds {store.count_facts()} facts, its sagas give {facts}")
-    _check_totals(store)
-    _check_leaves(sealed_at)
-    _check_amended(store, amended)
+    asked = Asked(last=last, facts=store.count_facts())
+    whole = _Whole(store, last)
+    if processes > 1 and last >= SHARED_FROM:
+        from agent_saga.store.crew import check_shared  # Late: most logs are small.
+
+        shares = _divided(store, last, _SHARES * min(processes, PROCESSES_MAX))
+        lines, tallies = check_shared(store, asked, shares, visitor, progress, processes=processes)
+    else:
+        lines = list(store.verify())
+        tallies = iter([check_share(store, asked, WHOLE, visitor, lambda done: progress and progress(done, last))])
+    for tally in tallies:
+        whole.add(tally)
+    whole.check(asked)
     if progress is not None:
         progress(last, last)
     own = tuple(line for line in lines if not line.startswith(UNCHECKED))
     unchecked = tuple(line.removeprefix(UNCHECKED) for line in lines if line.startswith(UNCHECKED))
-    if pruned:
-        unchecked += (f"the records of {pruned} sagas, which were pruned: their rows and leaves are as they were then",)
-    return VerifyReport(sagas=sagas, records=last, checked=_CHECKED + own, unchecked=unchecked, pruned=pruned)
+    return VerifyReport(
+        sagas=whole.sagas,
+        records=last,
+        checked=_CHECKED + own,
+        unchecked=unchecked + whole.unchecked(),
+        pruned=whole.pruned,
+    )
 
 
 def last_position(store: LogStore) -> int:
@@ -125,79 +118,63 @@ def last_position(store: LogStore) -> int:
 
 def all_rows(store: LogStore) -> Iterator[StoredRow]:
     """Yield every row that a log has when it begins, amendments included, newest first."""
-    after: str | None = None
-    while page := store.rows(Query(amendments=True, after=after, limit=_PAGE)):
-        yield from page
-        after = page[-1].saga_id
+    return rows_of(store, WHOLE)
 
 
-def _note_leaf(sealed_at: array[int], stored: StoredRow, at: int, last: int) -> None:
-    """Keep where the saga of a leaf was sealed; leaves that came after the beginning are not looked at."""
-    leaf = stored.leaf
-    if leaf is None:
-        if at:
-            raise CorruptLog("it was sealed and has no leaf", saga_id=stored.saga_id)
-        return
-    if not isinstance(leaf, int) or at == 0:
-        raise CorruptLog("it has a leaf and was never sealed", saga_id=stored.saga_id)
-    if at > last:
-        return
-    if not 1 <= leaf <= last:
-        raise CorruptLog(f"leaf {leaf} cannot be", saga_id=stored.saga_id)
-    if leaf > len(sealed_at):
-        sealed_at.extend([0] * (leaf - len(sealed_at)))
-    if sealed_at[leaf - 1]:
-        raise CorruptLog(f"leaf {leaf} is given twice", saga_id=stored.saga_id)
-    sealed_at[leaf - 1] = at
+def _divided(store: LogStore, last: int, number: int) -> list[Share]:
+    """Return shares of the sagas of a log with about as many records each, newest first."""
+    cuts: list[str] = []
+    for part in range(number - 1, 0, -1):
+        found = store.tail(after_pos=last * part // number, limit=1)
+        if found and isinstance(found[0].saga_id, str) and (not cuts or found[0].saga_id < cuts[-1]):
+            cuts.append(found[0].saga_id)
+    return [Share(before=before, since=since) for before, since in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
-def _read(store: LogStore, stored: StoredRow, last: int, *, any_pruned: bool) -> tuple[SagaView | None, int, int]:
-    """Check a saga; return its fold, the position that sealed it, and how many of its records are up to `last`.
+class _Whole:
+    """Puts together what the shares gave."""
 
-    A saga that was pruned has no fold, and its records were all there when this began: it was sealed before.
-    """
-    at = there = 0
-    view: SagaView | None = None
-    try:
-        for (record, _, _), view in history(store, stored, any_pruned=any_pruned):
-            there += record.pos <= last and record.saga_id == stored.saga_id
-            if at == 0 and view.state in ENDED and row_of(view).sealed:
-                at = record.pos
-    except RecordsPruned:
-        return None, _check_pruned(store, stored), stored.count
-    return view, at, there
+    def __init__(self, store: LogStore, last: int) -> None:
+        self._store, self._last = store, last
+        self.sagas = self.pruned = 0
+        self._there = self._unsure = self._facts = 0
+        self._sealed_at = array("q")
+        self._amended: dict[str, int] = {}
 
+    def add(self, tally: Tally) -> None:
+        self.sagas, self.pruned = self.sagas + tally.sagas, self.pruned + tally.pruned
+        self._there, self._unsure = self._there + tally.there, self._unsure + tally.unsure
+        self._facts += tally.facts
+        for saga_id, count in tally.amended.items():
+            self._amended[saga_id] = self._amended.get(saga_id, 0) + count
+        for leaf, at in zip(tally.leaves, tally.sealed_at, strict=True):
+            if leaf > len(self._sealed_at):
+                self._sealed_at.extend([0] * (leaf - len(self._sealed_at)))
+            if self._sealed_at[leaf - 1]:
+                held = [row.saga_id for row in all_rows(self._store) if row.leaf == leaf]
+                raise CorruptLog(f"leaf {leaf} is given twice", saga_id=held[-1] if held else None)
+            self._sealed_at[leaf - 1] = at
 
-def _check_pruned(store: LogStore, stored: StoredRow) -> int:
-    """Check what stays of a pruned saga, and return the position of the record that had sealed it."""
-    said = [fact for fact in store.facts(REMOVED, stored.saga_id) if fact.no == 0]
-    now = store.row(stored.saga_id)
-    if now is None or len(said) != 1 or row_digest(now, store.facts_of(stored.saga_id)) != said[0].value:
-        raise CorruptLog("its row or facts are others than when it was pruned", saga_id=stored.saga_id)
-    if store.records(stored.saga_id, limit=1):
-        raise CorruptLog("a record says that it was pruned, and it has records", saga_id=stored.saga_id)
-    return said[0].at
+    def check(self, asked: Asked) -> None:
+        store, last = self._store, self._last
+        if not self._there <= last <= self._there + self._unsure:
+            missing = last - self._there
+            raise CorruptLog(f"{missing} of the positions 1 to {last} are in no saga's chain: records are missing")
+        if store.count_facts() != self._facts and last_position(store) == asked.last:
+            raise CorruptLog(f"the log holds {store.count_facts()} facts, its sagas give {self._facts}")
+        _check_totals(store)
+        _check_leaves(self._sealed_at)
+        _check_amended(store, self._amended)
 
-
-def _check_facts(store: LogStore, stored: StoredRow, view: SagaView | None, *, none_known: bool) -> int:
-    """Compare the facts of a saga with its fold, unless the saga has changed meanwhile; return their number.
-
-    Args:
-        store: the log.
-        stored: the saga's row.
-        view: its fold, amendments included; None for a saga that was pruned, whose facts its digest binds.
-        none_known: the log held no fact at all when verifying began; one that came since is counted at the end.
-    """
-    if view is None:
-        return len(store.facts_of(stored.saga_id))
-    expected = facts_of(view, sealed=stored.row.sealed)
-    if none_known and not expected:
-        return 0
-    found = store.facts_of(stored.saga_id)
-    if (set(found) != expected or len(found) != len(expected)) and store.row(stored.saga_id) == stored:
-        odd = min(set(found) ^ expected, key=repr)
-        raise CorruptLog(f"its facts differ from its records, at {odd.kind} {odd.name!r}", saga_id=stored.saga_id)
-    return len(found)
+    def unchecked(self) -> tuple[str, ...]:
+        lines = []
+        if self.pruned:
+            lines.append(
+                f"the records of {self.pruned} sagas, which were pruned: their rows and leaves are as they were then"
+            )
+        if self._unsure:
+            lines.append(f"{self._unsure} positions at most: their sagas were sealed and pruned while this ran")
+        return tuple(lines)
 
 
 def _check_totals(store: LogStore) -> None:
@@ -223,14 +200,3 @@ def _check_amended(store: LogStore, amended: dict[str, int]) -> None:
         stored = store.row(saga_id)
         if stored is None or stored.amendments < there:
             raise CorruptLog(f"its row counts fewer than the {there} records that amend it", saga_id=saga_id)
-
-
-def _check_key(store: LogStore, stored: StoredRow) -> None:
-    key = stored.row.key
-    if key is None:
-        return
-    newest = store.row_of_key(key)
-    if newest is None or newest.row.key != key or newest.row.incarnation < stored.row.incarnation:
-        raise CorruptLog(f"key {key!r} does not lead to its newest saga", saga_id=stored.saga_id)
-    if newest.row.incarnation == stored.row.incarnation and newest.saga_id != stored.saga_id:
-        raise CorruptLog(f"key {key!r} has two sagas of one incarnation", saga_id=stored.saga_id)

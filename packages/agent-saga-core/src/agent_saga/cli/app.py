@@ -21,6 +21,7 @@ PIPE_CLOSED: Final = 141
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("agent_saga.demo:command", "Show what a saga does, with a real process that is really killed."),
+    "new": ("agent_saga.cli.new:new", "Write a small project that passes its rollback test."),
     "adopt": ("agent_saga.cli.adopt:adopt", "Find the tools of a project, and write their declarations."),
     "doctor": ("agent_saga.cli.doctor:doctor", "Look for what would keep a crash from being recovered."),
     "recover": ("agent_saga.cli.recover:recover", "Finish the sagas that dead processes left."),

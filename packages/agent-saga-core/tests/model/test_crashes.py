@@ -1,6 +1,8 @@
 """Every crash of small sagas, on the real engine."""
 
+import re
 from itertools import chain, islice
+from pathlib import Path
 
 import pytest
 
@@ -167,3 +169,6 @@ def test_ci_tier_holds(capsys):
         print("\n" + proof.format_text())
     assert proof.holds, proof.format_text()
     assert proof.crash_points >= prove.CI_POINTS_MIN
+    page = (Path(__file__).parents[4] / "docs" / "guarantees.md").read_text("utf-8")
+    faults = proof.crashes["faults"]  # The family that both tiers explore to the same depth.
+    assert re.search(rf"^  faults +{faults.points:,} +{faults.scenarios:,} +{faults.runs:,} ", page, re.MULTILINE)

@@ -1,11 +1,20 @@
 """Every order in which small sagas, siblings, owners and recoverers can run, on the real engine."""
 
+from pathlib import Path
+
 import pytest
 
 from agent_saga.testing.sim import prove
 from agent_saga.testing.sim.schedules import FAMILIES, Player, prefixes, random_schedule
 
+PAGE = Path(__file__).parents[4] / "docs" / "guarantees.md"
 SMALL = ["siblings-retrying", "cancelled", "interrupted", "approved-beside", "quarantined"]
+
+
+def printed():
+    """The families and counts of the page's figures."""
+    _, _, figures = PAGE.read_text("utf-8").partition("## Figures")
+    return {" ".join(line.split()[:2]) for line in figures.partition("## ")[0].splitlines() if line.startswith("  ")}
 
 
 @pytest.mark.parametrize("name", ["one-key", "killed-beside", *SMALL])
@@ -50,3 +59,4 @@ def test_all_schedules_hold(capsys):
     assert proof.schedules["two-sagas-one-process"].runs == 12_870
     assert proof.schedules["two-sagas-two-processes"].runs == 12_870
     assert proof.schedules["three-sagas"].runs == 34_650
+    assert {f"{name} {covered.runs:,}" for name, covered in proof.schedules.items()} <= printed()

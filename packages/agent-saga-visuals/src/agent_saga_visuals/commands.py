@@ -10,6 +10,7 @@ import click
 from agent_saga.cli.find import find_saga
 from agent_saga.cli.session import FINDING, FINE, Session, log_command
 from agent_saga.cli.terminal import visible
+from agent_saga.cli.verify import uncollected
 from agent_saga.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def graph(session: Session, *, saga: str | None, form: str, out: str | None) -> 
     from agent_saga_visuals.graph import dot, mermaid, svg_graph
     from agent_saga_visuals.picture import picture_of
 
-    with session.reading() as store:
+    with session.reading() as store, uncollected():
         picture = picture_of(store, _chosen(store, saga))
     _write(out, {"svg": svg_graph, "mermaid": mermaid, "dot": dot}[form](picture))
     return _verdict(session, [] if picture.damage is None else [picture.damage])
@@ -65,7 +66,7 @@ def viz(session: Session, *, saga: str | None, kind: str, limit: int, out: str |
 
     Whatever is drawn was read and checked for it. Exit code 1 when something that was to be drawn is damaged.
     """
-    with session.reading() as store:
+    with session.reading() as store, uncollected():
         drawn, damage = _PICTURES[kind](store, saga, limit)
     _write(out, drawn)
     return _verdict(session, damage)

@@ -106,12 +106,8 @@ def svg_graph(picture: Picture) -> str:
 
 def described(picture: Picture) -> str:
     """Return the picture in words."""
-    counts = {LOOKS[node.state].word: 0 for node in picture.nodes}
-    for node in picture.nodes:
-        counts[LOOKS[node.state].word] += 1
-    steps_said = ", ".join(f"{count} {word}" for word, count in counts.items()) or "no steps"
     checked = f"every one of its {picture.records} records was checked"
-    return f"{steps_said}; {checked if picture.damage is None else 'damaged: ' + picture.damage}"
+    return f"{picture.told}; {checked if picture.damage is None else 'damaged: ' + picture.damage}"
 
 
 def heading(picture: Picture) -> str:

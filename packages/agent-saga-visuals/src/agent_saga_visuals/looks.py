@@ -46,11 +46,13 @@ LOOKS: Final[dict[str, Look]] = {
         "no effect", "∅", ("(", ")"), "plaintext", ("#f3f4f6", "#4b5563"), ("#1f2937", "#9ca3af"), dashed=True
     ),
     "read_only": Look("read only", "·", ("((", "))"), "oval", ("#f9fafb", "#6b7280"), ("#111827", "#9ca3af")),
+    "more": Look("not drawn", "⋮", ("[/", "/]"), "note", ("#f9fafb", "#6b7280"), ("#111827", "#9ca3af"), dashed=True),
     "damaged": Look(
         "damaged log", "⚡", ("[\\", "/]"), "tripleoctagon", ("#fecaca", "#7f1d1d"), ("#7f1d1d", "#fecaca")
     ),
 }
-"""State -> look. `standing`: the saga has not ended. `damaged` is no state, but what could not be read."""
+"""State -> look. `standing`: the saga has not ended. `more` stands for many steps that are counted and not drawn,
+`damaged` for what could not be read."""
 
 LEFT: Final = frozenset({"in_doubt", "conflicted", "failed", "orphaned"})
 """States that keep a rollback from being clean."""

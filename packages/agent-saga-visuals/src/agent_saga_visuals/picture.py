@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.cli.reports import call
 from agent_saga.cli.terminal import visible
 from agent_saga.errors import CorruptLog
-from agent_saga.machine.report import bucket_of, report_of, step_reason
+from agent_saga.machine.report import bucket_of, is_confirmed, step_reason
+from agent_saga.machine.states import SagaState
 from agent_saga.model.records import fields_of
 from agent_saga.model.values import decode
-from agent_saga.store.reader import complete_row, history
+from agent_saga.store.reader import check_record, complete_row, history
+from agent_saga.store.together import quick_fold
+from agent_saga_visuals.crop import counted, cropped
+from agent_saga_visuals.looks import LEFT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from agent_saga.machine.view import SagaView, StepView
     from agent_saga.model.records import AnyRecord
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
     from agent_saga.store.reader import Checked
 
 _LINE_MAX = 120
+_LONG = 2000
+"""Records from which a saga is folded without its values, which are read again for the steps that are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +58,10 @@ class Picture:
 
     Attributes:
         verdict: how it ended, in words; only what was read, when the log is damaged.
-        damage: what is wrong with its records, or None: then every record was checked.
+        nodes: its steps; of very many the ends, those whose effect is left, and between them what stands for the rest.
+        told: how many steps are in each state, drawn or not, in words.
         records: how many were read and checked.
+        damage: what is wrong with its records, or None: then every record was checked.
     """
 
     saga_id: str
@@ -60,6 +69,7 @@ class Picture:
     verdict: str
     cause: str
     nodes: tuple[Node, ...]
+    told: str
     records: int
     damage: str | None = None
 
@@ -90,6 +100,12 @@ class Frame:
 
 def picture_of(store: LogStore, saga_id: str) -> Picture:
     """Return the picture of one saga as its newest record leaves it. Damage is in the picture, not raised."""
+    row = store.row(saga_id)
+    if row is not None and isinstance(row.count, int) and row.count >= _LONG:
+        with contextlib.suppress(CorruptLog):  # It is read again, and drawn up to where it is damaged.
+            view = None if complete_row(store, saga_id) is None else quick_fold(store, row)
+            if view is not None:
+                return _drawn(view, row.count, values=_Values(store, view))
     return changes(store, saga_id, told=False)[0]
 
 
@@ -157,29 +173,48 @@ def _frame(saga_id: str, record: AnyRecord, picture: Picture) -> Frame:
 def _blank(saga_id: str, damage: str | None) -> Picture:
     damage = visible(damage or "it has no record that can be read", length_max=_LINE_MAX)
     return Picture(
-        saga_id=saga_id, name="", verdict="nothing can be read", cause="", nodes=(), records=0, damage=damage
+        saga_id=saga_id,
+        name="",
+        verdict="nothing can be read",
+        cause="",
+        nodes=(),
+        told="no steps",
+        records=0,
+        damage=damage,
     )
 
 
-def _drawn(view: SagaView, read: int, damage: str | None = None) -> Picture:
+def _drawn(view: SagaView, read: int, damage: str | None = None, *, values: _Values | None = None) -> Picture:
+    states = {step.no: state_of(view, step) for step in view.steps.values()}
+    nodes: list[Node] = []
+    for no in cropped(states):
+        if isinstance(no, list):
+            nodes.append(_more(no, states))
+            continue
+        step = view.steps[no]
+        nodes.append(_node(step, states[no], step.kwargs if values is None else values.kwargs_of(step)))
     return Picture(
         saga_id=view.id,
         name=visible(view.name),
-        verdict=_verdict(view) if damage is None else f"damaged; up to record {read}: {_verdict(view)}",
+        verdict=_verdict(view, set(states.values()))
+        if damage is None
+        else f"damaged; up to record {read}: {_verdict(view, set(states.values()))}",
         cause=visible(view.cause, length_max=None),
-        nodes=tuple(_node(view, step) for step in view.steps.values()),
+        nodes=tuple(nodes),
+        told=counted(list(states.values())) or "no steps",
         records=read,
         damage=None if damage is None else visible(damage, length_max=_LINE_MAX),
     )
 
 
-def _verdict(view: SagaView) -> str:
+def _verdict(view: SagaView, states: set[str]) -> str:
     if not view.ended:
         return view.state.value.replace("_", " ")
-    report = report_of(view)
-    if report.outcome != "rolled_back":
-        return "committed" if not report.left else "committed, with effects that are not settled"
-    return "rolled back, " + ("clean" if report.clean else "partial") + (" and verified" if report.verified else "")
+    if view.state is SagaState.COMMITTED:
+        return "committed" if not states & LEFT else "committed, with effects that are not settled"
+    if states - {"compensated", "absent", "read_only"}:
+        return "rolled back, partial"
+    return "rolled back, clean" + (" and verified" if all(map(is_confirmed, view.steps.values())) else "")
 
 
 def state_of(view: SagaView, step: StepView) -> str:
@@ -192,9 +227,8 @@ def state_of(view: SagaView, step: StepView) -> str:
     return "standing" if bucket == "kept" and not view.ended else bucket
 
 
-def _node(view: SagaView, step: StepView) -> Node:
-    kwargs: dict[str, Any] = {name: decode(text) for name, text in step.kwargs.items()}
-    state = state_of(view, step)
+def _node(step: StepView, state: str, texts: Mapping[str, str]) -> Node:
+    kwargs: dict[str, Any] = {name: decode(text) for name, text in texts.items()}
     return Node(
         no=step.no,
         tool=visible(step.tool),
@@ -204,6 +238,36 @@ def _node(view: SagaView, step: StepView) -> Node:
         attempts=step.compensation_attempts,
         verified=step.verified,
     )
+
+
+def _more(hidden: list[int], states: Mapping[int, str]) -> Node:
+    words = counted([states[no] for no in hidden])
+    return Node(
+        no=hidden[0],
+        tool="",
+        call=f"to {hidden[-1]}: {len(hidden)} steps",
+        state="more",
+        note=words,
+        attempts=0,
+        verified=None,
+    )
+
+
+class _Values:
+    """Reads the arguments of steps again, whose saga was folded without them."""
+
+    def __init__(self, store: LogStore, view: SagaView) -> None:
+        self._store, self._saga_id = store, view.id
+
+    def kwargs_of(self, step: StepView) -> dict[str, str]:
+        """Return the arguments of one step.
+
+        Raises:
+            CorruptLog: the record was changed since the saga was read.
+        """
+        before, stored = self._store.records(self._saga_id, after_n=step.intent_n - 2, limit=2)
+        _, _, values = check_record(stored, before.hash, step.intent_n)
+        return {name.removeprefix("kwargs."): text for name, text in values.items() if name.startswith("kwargs.")}
 
 
 _QUIET = frozenset({"kind", "v", "saga", "n", "pos", "at", "values", "owner", "key", "recipe", "digest", "version"})

@@ -86,6 +86,9 @@ def outline(state: str, x: float, y: float, width: float, height: float) -> str:
             points = [(x, y), (right, y), (right, bottom), (x, bottom), (x + cut, middle)]
         case "damaged":
             points = [(x, y), (right, y), (right - cut, middle), (right, bottom), (x, bottom), (x + cut, middle)]
+        case "more":
+            lines = f"M{x:g} {y:g}H{right:g}M{x:g} {bottom:g}H{right:g}"
+            return f'<path class="o" d="{lines}"/>'
         case "absent" | "read_only":
             return f'<rect class="o" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6"/>'
         case "standing":

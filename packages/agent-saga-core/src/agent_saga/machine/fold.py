@@ -94,6 +94,8 @@ def _move(step: StepView, event: str) -> None:
 
 
 def _kwargs(values: Mapping[str, str], prefix: str) -> dict[str, str]:
+    if not values:
+        return {}
     length = len(prefix)
     return {name[length:]: text for name, text in values.items() if name[:length] == prefix}
 

@@ -41,6 +41,17 @@ def _standing(view: SagaView, step: StepView) -> str:
     return "orphaned" if step.compensation is None else "failed"
 
 
+def is_confirmed(step: StepView) -> bool:
+    """Tell whether that nothing of a step is left is known: a read-back said so, or it never had an effect."""
+    match step.state:
+        case StepState.COMPENSATED:
+            return step.read_only or step.verified is True
+        case StepState.ABSENT:
+            return step.read_only or not step.assumed
+        case _:
+            return True
+
+
 def step_report(step: StepView, *, reason: str | None = None) -> StepReport:
     """Return one step for a report."""
     return StepReport(
@@ -100,15 +111,15 @@ def report_of(
         if bucket is not None:
             note = notes.get(step.no) if bucket != "compensated" else None
             buckets.setdefault(bucket, []).append(step_report(step, reason=note))
-            confirmed = confirmed and (bucket != "compensated" or step.verified is True)
         elif step.assumed and not step.read_only:
             assumed.append(step_report(step))
+        confirmed = confirmed and is_confirmed(step)
     clean = outcome == "rolled_back" and not (buckets.keys() - {"compensated"})
     return RollbackReport(
         saga_id=view.id,
         outcome=outcome,
         clean=clean,
-        verified=clean and confirmed and not assumed,
+        verified=clean and confirmed,
         **{bucket: tuple(steps) for bucket, steps in buckets.items()},
         assumed_absent=tuple(assumed),
         cause=cause or view.cause or None,

@@ -187,7 +187,8 @@ class Recipe(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        _as_float(self, "timeout_s")
+        if self.timeout_s is not None:  # One of these is read with each intent.
+            _as_float(self, "timeout_s")
 
 
 class Intent(Record, tag="intent", kw_only=True):

@@ -16,6 +16,7 @@ from agent_saga.machine.row import row_of
 from agent_saga.machine.states import ENDED, TransitionError
 from agent_saga.model.pages import check_payloads, decode_bodies
 from agent_saga.model.records import GENESIS, SagaOpened
+from agent_saga.store.port import ReadsRanges
 from agent_saga.store.reader import PAGE, check_row
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from agent_saga.machine.row import Row
     from agent_saga.machine.view import SagaView
     from agent_saga.model.records import AnyRecord
-    from agent_saga.store.port import LogStore, ReadsRanges, StoredRecord, StoredRow
+    from agent_saga.store.port import LogStore, StoredRecord, StoredRow
 
 _TOGETHER: Final = PAGE
 """Records that are read and decoded together."""
@@ -94,6 +95,19 @@ def check_together(
     except (_OddError, CorruptLog, TransitionError, ValueError, TypeError, LookupError):
         pass  # Not judged here.
     return check.sound
+
+
+def quick_fold(store: LogStore, row: StoredRow) -> SagaView | None:
+    """Return the fold of one saga, checked and without its values; None where only `reader.history` can tell.
+
+    Args:
+        store: the log.
+        row: the saga's row.
+    """
+    if not isinstance(store, ReadsRanges) or alone(row):
+        return None
+    sound = check_together(store, store, [row], 0, any_pruned=True).get(row.saga_id)
+    return None if sound is None else sound.view
 
 
 def _pages(

@@ -18,7 +18,6 @@ ENOUGH = settings(
 )
 
 
-@pytest.mark.exhaustive  # Which sequences are drawn depends on what ran before; three mutants then need more of them.
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.NonInteractiveExampleWarning")
 @pytest.mark.parametrize(
     "mutant",

@@ -176,6 +176,28 @@ class LogMachine(RuleBasedStateMachine):
         self._put(which, scribe.item(*facts), "Committed", durable=True)
         known.count, known.owner = known.count + len(facts), None
         self._seal(known)
+        if back and known.key is not None and self.keys[known.key] == scribe.id:
+            self.number += 1
+            later = Scribe(self.logs[which], self.number)
+            self._put(which, later.open_item(key=known.key, incarnation=known.incarnation + 2), "Stale")
+
+    @rule(
+        target=scribes,
+        key=st.sampled_from([None, "a"]),
+        which=st.integers(0, 1),
+        back=st.booleans(),
+        answered=st.booleans(),
+        box=st.sampled_from([None, "box:1", "box:2"]),
+        amount=st.sampled_from([None, "1.5"]),
+    )
+    def whole(
+        self, *, key: str | None, which: int, back: bool, answered: bool, box: str | None, amount: str | None
+    ) -> Scribe:
+        """A saga of one step from its beginning to its end: what comes after an end is rarely drawn otherwise."""
+        scribe: Any = self.open_saga(key=key, which=which, skip=0)
+        self.step(scribe=scribe, which=which, durable=True, answered=answered, box=box, amount=amount)
+        self.end(scribe=scribe, which=which, back=back)
+        return scribe  # type: ignore[no-any-return]
 
     @rule(scribe=scribes, which=st.integers(0, 1), owner=st.sampled_from(["owner-2", "owner-3"]))
     def claim(self, scribe: Scribe, which: int, owner: str) -> None:

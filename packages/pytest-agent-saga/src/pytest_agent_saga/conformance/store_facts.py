@@ -99,8 +99,12 @@ class FactRules(Suite[StoreCase]):
 
     @rule()
     def test_a_budget_counts_every_saga_and_each_step_once(self, case: StoreCase) -> None:
-        """P-29: of a budget others' spending counts, in the window, and that of the step itself is replaced."""
+        """P-29: others' spending counts, in the window; a step's own is replaced; what one intent asks for adds up."""
         store = case.store
+        twice = Scribe(store, 1).open()
+        both = (Within(budget="purse", amount=Decimal(6), limit=Decimal(10)),) * 2
+        refused = twice.put(twice.item(twice.intent(), twice.reserve("6"), twice.reserve("6"), requires=both))
+        assert isinstance(refused, Refused)
 
         def ask(amount: Any, since_ns: int = 0, step: int = 1, **fields: Any) -> Any:
             scribe = Scribe(store, len(store.tail()) + 10).open()

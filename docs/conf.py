@@ -124,11 +124,23 @@ def signature(name: str, thing: Any) -> str:
         seen = inspect.signature(thing)
     except (TypeError, ValueError):
         return name
-    short = name + re.sub(r"<[^>]* at 0x[0-9a-f]+>", "...", str(seen))
-    if len(short) <= CALL_LENGTH_MAX:
+    parameters, star = [], False
+    for each in seen.parameters.values():
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and not star:
+            parameters.append("*")
+        star = star or each.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_POSITIONAL}
+        if each.name != "self":
+            parameters.append(plain(str(each)))
+    given = "" if seen.return_annotation is inspect.Signature.empty else f" -> {plain(repr(seen.return_annotation))}"
+    if len(short := f"{name}({', '.join(parameters)}){given}") <= CALL_LENGTH_MAX:
         return short
-    parameters = [re.sub(r"<[^>]* at 0x[0-9a-f]+>", "...", str(each)) for each in seen.parameters.values()]
-    return "\n".join([f"{name}(", *(f"    {each}," for each in parameters), ")"])
+    return "\n".join([f"{name}(", *(f"    {each}," for each in parameters), f"){given}"])
+
+
+def plain(text: str) -> str:
+    """Returns annotations without the quotes that postponed evaluation leaves, and defaults without addresses."""
+    text = re.sub(r"<([^>]*) at 0x[0-9a-f]+>", r"\1", text)
+    return re.sub(r"""(^|: )(['"])(.*?)\2(?= = |$)""", r"\1\3", text)
 
 
 def sections(text: str) -> Iterator[str]:

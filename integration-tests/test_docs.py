@@ -91,7 +91,7 @@ def test_every_setting_is_on_the_page_with_its_default(title, function, without)
 
 
 def test_every_environment_variable_is_on_a_page():
-    """DOC-06: settings.md has what our code reads from the environment and the demo and tests do not keep to themselves."""
+    """DOC-06: settings.md has what our code reads from the environment, but for what tests hand on."""
     sources = [*ROOT.glob("packages/*/src/**/*.py"), *ROOT.glob("scripts/*.py")]
     read = {name for source in sources for name in re.findall(r"\bAGENT_SAGA_[A-Z_]*[A-Z]", source.read_text("utf-8"))}
     inner = {name for name in read if name.startswith(("AGENT_SAGA_CRASH", "AGENT_SAGA_DEMO"))}

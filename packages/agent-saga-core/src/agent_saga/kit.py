@@ -328,7 +328,7 @@ class AgentKit:
         Raises:
             SagaBusy: on entering: another live owner holds the key.
             LogFailed: on entering or leaving: the log could not be written.
-            SagaRolledBack, RollbackIncomplete: on leaving; see DESIGN 4 and 5.
+            SagaRolledBack, RollbackIncomplete: on leaving; `docs/concepts.md` says when.
         """
         check_opening(name, key, tags := tuple(tags), on_crash=on_crash, on_divergence=on_divergence, on_busy=on_busy)
         check_times(

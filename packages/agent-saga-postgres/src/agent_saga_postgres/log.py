@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Iterator, Sequence
 
-    from agent_saga.store.port import Item, Query, Removal, Verdict
+    from agent_saga.store.port import Item, LogStore, Query, Removal, Verdict
     from agent_saga_postgres.link import Rows
     from agent_saga_postgres.owners import DeadLease
     from agent_saga_postgres.schema import Found
@@ -247,6 +247,11 @@ class PostgresLog:
         found = self._read("SELECT count(*) FROM facts WHERE kind <> 'total'")
         return int(found[0][0]) if found else 0
 
+    def log_id(self) -> str:
+        """See LogStore.log_id."""
+        found = self._read("SELECT value FROM meta WHERE name = 'log'")
+        return str(found[0][0]) if found else ""
+
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""
         return [restored(found) for (found,) in self._read(_SELECT_AMENDING, stored(saga_id))]
@@ -395,3 +400,7 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+
+
+if TYPE_CHECKING:  # The type checker compares the whole port.
+    _port: type[LogStore] = PostgresLog

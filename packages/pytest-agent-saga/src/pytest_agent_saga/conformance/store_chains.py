@@ -51,9 +51,10 @@ class ChainRules(Suite[StoreCase]):
 
     @rule()
     def test_positions_are_gap_free_and_equal_to_bodies(self, case: StoreCase) -> None:
-        """P-1: positions count from 1 over the whole log, numbers from 1 within each saga; bodies say both."""
+        """P-1: positions count from 1 over the whole log, which has an id; numbers from 1 within each saga."""
         store = case.store
         first, second = Scribe(store, 1).open(), Scribe(store, 2).open()
+        assert len(bytes.fromhex(store.log_id())) == 16
         first.step()
         second.step()
         assert list(range(1, 7)) == [record.pos for record in store.tail()]

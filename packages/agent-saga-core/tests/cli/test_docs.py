@@ -9,7 +9,8 @@ import pytest
 
 from agent_saga.cli.app import COMMANDS, cli
 
-PAGE = Path(__file__).parents[4] / "docs" / "cli.md"
+DOCS = Path(__file__).parents[4] / "docs"
+PAGE = DOCS / "cli.md"
 FOLDER = "/srv/shop"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CHANGING = [
@@ -19,6 +20,8 @@ CHANGING = [
     (re.compile(r"\b[0-9a-f]{32}\b"), "SALT"),
     (re.compile(r"process \d+"), "process N"),
     (re.compile(r'("at":) ?\d+'), r"\1 NS"),
+    (re.compile(r"\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]"), "+KEY"),
+    (re.compile(r"[A-Za-z0-9+/]{43,}={0,2}(?=\n)"), "BASE64"),
 ]
 SAGA_ID = re.compile(r"\b[0-9a-hjkmnp-tv-z]{26}\b")
 
@@ -70,10 +73,11 @@ def settled(text, names):
 
 
 @pytest.mark.slow
-def test_the_page_shows_real_output(shop):
+@pytest.mark.parametrize("page", ["cli.md", "evidence.md"])
+def test_the_page_shows_real_output(shop, page):
     """Each command of the page prints what the page says."""
     shop.environment["LOGNAME"] = "anna"
-    done = run_all(PAGE.read_text("utf-8"), shop.folder, shop.environment)
+    done = run_all((DOCS / page).read_text("utf-8"), shop.folder, shop.environment)
     assert len(done) > 20
     expected_names, real_names = {}, {}
     for command, expected, real in done:

@@ -14,6 +14,7 @@ from agent_saga.machine.states import SagaState
 from agent_saga.model.records import fields_of
 from agent_saga.model.values import decode
 from agent_saga.store.reader import check_record, complete_row, history
+from agent_saga.store.removed import Removed
 from agent_saga.store.together import quick_fold
 from agent_saga_visuals.crop import counted, cropped
 from agent_saga_visuals.looks import LEFT
@@ -257,7 +258,7 @@ class _Values:
     """Reads the arguments of steps again, whose saga was folded without them."""
 
     def __init__(self, store: LogStore, view: SagaView) -> None:
-        self._store, self._saga_id = store, view.id
+        self._store, self._saga_id, self._removed = store, view.id, Removed.of(store, view.id)
 
     def kwargs_of(self, step: StepView) -> dict[str, str]:
         """Return the arguments of one step.
@@ -266,7 +267,7 @@ class _Values:
             CorruptLog: the record was changed since the saga was read.
         """
         before, stored = self._store.records(self._saga_id, after_n=step.intent_n - 2, limit=2)
-        _, _, values = check_record(stored, before.hash, step.intent_n)
+        _, _, values = check_record(stored, before.hash, step.intent_n, self._removed)
         return {name.removeprefix("kwargs."): text for name, text in values.items() if name.startswith("kwargs.")}
 
 

@@ -44,6 +44,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "reconcile": ("agent_saga.cli.reconcile:reconcile", "Ask probes and verifiers whether the log tells the truth."),
     "redact": ("agent_saga.cli.retention:redact", "Destroy values of a sealed saga; the log stays verifiable."),
     "prune": ("agent_saga.cli.retention:prune", "Remove payloads or records of old sealed sagas; leaves stay."),
+    "merge": ("agent_saga.cli.merge:merge", "Merge the logs of devices that worked apart."),
+    "bundle": ("agent_saga.cli.bundle:bundle", "Write the log as read-only files with digests, to archive."),
     "export": ("agent_saga.cli.export:export", "Write the records of a log as JSON lines."),
     "self-check": ("agent_saga.cli.self_check:self_check", "Break the installed engine in every small way; check it."),
 }

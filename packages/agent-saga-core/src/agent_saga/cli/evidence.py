@@ -97,11 +97,12 @@ def opened_note(file: str, key: str | None) -> str:
     """
     from agent_saga.audit.note import open_note
 
-    verifier = _verifier(key)
+    verifier = verifier_in(key)
     return read_text(file) if verifier is None else open_note(read_text(file), verifier)
 
 
-def _verifier(key: str | None) -> Verifier | None:
+def verifier_in(key: str | None) -> Verifier | None:
+    """Return the public key that an option names, by its text or a file with it; None without one."""
     from agent_saga.audit.note import verifier_key
 
     return None if key is None else verifier_key(key if "+" in key else read_text(key))
@@ -147,7 +148,7 @@ def verify_proof(file: str, note: str | None, key: str | None, *, as_json: bool)
     try:
         document = json.loads(read_text(file))
         text = None if note is None else read_text(note)
-        proven = check_proof(document, verifier=_verifier(key), checkpoint=text)
+        proven = check_proof(document, verifier=verifier_in(key), checkpoint=text)
     except ValueError as error:
         click.get_current_context().exit(report_error(out, UsageError(f"{file} is no proof: {error}")))
     except SagaError as error:

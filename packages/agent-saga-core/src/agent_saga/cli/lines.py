@@ -9,6 +9,7 @@ import msgspec
 
 from agent_saga.errors import CorruptLog
 from agent_saga.model.records import GENESIS
+from agent_saga.store.merged import merged_of
 from agent_saga.store.reader import check_record, history
 from agent_saga.store.removed import REMOVED, Removed
 
@@ -33,7 +34,7 @@ def log_lines(store: LogStore) -> Iterator[bytes]:
     """
     heads = _Heads(store)
     after, last, missing = 0, None, 0
-    pruned = _pruned_records(store)
+    pruned = _pruned_records(store) + merged_of(store).skipped
     while page := store.tail(after_pos=after, limit=PAGE):
         if last is None:
             last = _last_position(store)

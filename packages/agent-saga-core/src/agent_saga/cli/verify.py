@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agent_saga.cli.session import FINE, Session, log_command
+from agent_saga.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,15 +21,22 @@ NO_ANCHOR = "a rewrite of the whole log, or a cut of its end: give a checkpoint 
 
 @click.command(short_help="Check every record, chain and derived row of a log.")
 @click.option("--anchor", metavar="FILE", help="A checkpoint of the log that was kept elsewhere.")
+@click.option("--bundle", metavar="FOLDER", help="Check this bundle instead of a log.")
 @click.option("--key", metavar="KEY", help="The public key that must have signed it (name+id+base64, or a file).")
 @log_command()
-def verify(session: Session, anchor: str | None, key: str | None) -> int:
+def verify(session: Session, anchor: str | None, bundle: str | None, key: str | None) -> int:
     """Check a log: every record, chain, payload, position, derived row, key and leaf, as far as it had come.
 
     Live processes may write it meanwhile. Exit code 1 names the first damage: saga, record and reason. Without --anchor
     nothing can tell that the whole log was written anew, or that its newest records were removed together with what
     beside it says so.
     """
+    if bundle is not None:
+        from agent_saga.cli.bundle import verify_bundle
+
+        if anchor is not None:
+            raise UsageError("--anchor is about a log, and a bundle has a checkpoint of its own: give --key")
+        return verify_bundle(session.out, bundle, key)
     from agent_saga.cli.evidence import check_anchor_file
     from agent_saga.store.verify import verify as verify_log
 

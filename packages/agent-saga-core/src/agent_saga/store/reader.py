@@ -77,7 +77,8 @@ def check_record(stored: StoredRecord, previous: bytes, n: int, removed: Removed
         values = removed.open(record, stored.payload)
     except ValueError as error:
         raise CorruptLog(str(error), saga_id=saga_id, n=n) from error
-    if (record.saga, record.n, record.pos) != (saga_id, n, stored.pos):
+    same_place = record.pos == stored.pos or stored.pos <= removed.moved_up_to
+    if (record.saga, record.n) != (saga_id, n) or not same_place:
         raise CorruptLog("the body names another saga, number or position than its row", saga_id=saga_id, n=n)
     return stored, record, values
 
@@ -119,8 +120,13 @@ def check_page(
         values = open_payloads(records, payloads)
         for stored, body, record in zip(page, bodies, records, strict=True):
             head = sha256(head + body).digest()
-            same_place = record.pos == stored.pos and record.saga == stored.saga_id
-            if head != stored.hash or not stored.n == record.n == number or not same_place:
+            same_place = record.pos == stored.pos or stored.pos <= removed.moved_up_to
+            if (
+                record.saga != stored.saga_id
+                or head != stored.hash
+                or not stored.n == record.n == number
+                or not same_place
+            ):
                 return check_each(page, previous, n, removed)
             number += 1
     except (ValueError, TypeError):

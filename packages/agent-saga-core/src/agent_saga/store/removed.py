@@ -23,6 +23,7 @@ from agent_saga.model.records import (
     encode_body,
     open_payload,
 )
+from agent_saga.store.merged import merged_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,6 +41,9 @@ _LOOKS: Final = 5
 class Removed:
     """What records say was removed from one saga.
 
+    Attributes:
+        moved_up_to: the position up to which the log is a merged one: bodies name the positions of other logs there.
+
     Readers and `rewrite` do not wait for one another: what does not fit is looked at again, together with what records
     say now, before it is called damage.
     """
@@ -48,6 +52,7 @@ class Removed:
         self._store, self._saga_id = store, saga_id
         self._replaced: dict[int, dict[str, str]] = {}
         self._payloads = self._records = False
+        self.moved_up_to = 0 if store is None else merged_of(store).last
 
     @classmethod
     def of(

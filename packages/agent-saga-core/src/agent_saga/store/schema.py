@@ -195,11 +195,12 @@ _PRUNED: Final = (
 )
 
 
-def index_damage(run: Callable[..., list[Any]]) -> str | None:
+def index_damage(run: Callable[..., list[Any]], *, skipped: int = 0) -> str | None:
     """Return where an index differs from its table, or None: lists read the one, `tail` the other.
 
     Args:
         run: runs a query with bindings and returns all rows; each call has a snapshot of its own, so the log may grow.
+        skipped: positions that a merge left out before the first one.
     """
     for index, condition in _INDEX_CHECKS:
         by_index = f"SELECT saga FROM sagas INDEXED BY {index} WHERE {condition}"  # noqa: S608 - constants.
@@ -212,7 +213,7 @@ def index_damage(run: Callable[..., list[Any]]) -> str | None:
     ((first, last, count),) = run(_SPAN, ())
     ((pruned,),) = run(_PRUNED, ())
     # Checked first: what follows takes time and memory for each position.
-    if count and (last != count + pruned or first < 1 or (first > 1 and not pruned)):
+    if count and (last != count + pruned + skipped or first <= skipped or (first > skipped + 1 and not pruned)):
         return f"{count} records are there, at positions {first} to {last}: records are missing or moved"
     for start in range(0, last or 0, _POSITIONS_AT_ONCE):
         for (pos,) in run(_STRAY_POSITIONS, (start, start + _POSITIONS_AT_ONCE)):

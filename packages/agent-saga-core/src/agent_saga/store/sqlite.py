@@ -22,6 +22,7 @@ from agent_saga.store.connection import (
     connect,
     translated,
 )
+from agent_saga.store.merged import META, parse_merged
 from agent_saga.store.owners import Owners
 from agent_saga.store.port import Committed, StoredRecord, StoredRow
 from agent_saga.store.schema import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from agent_saga.store.merged import Merged
     from agent_saga.store.owners import DeadProcess
     from agent_saga.store.port import Item, Query, Removal, Verdict
 
@@ -105,6 +107,7 @@ class SqliteLog:
         self._reader: apsw.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._log = ""
+        self._merged: Merged | None = None
         self._write_lock, self._read_lock = threading.Lock(), threading.Lock()
 
     def leave_to_parent(self) -> None:
@@ -272,6 +275,13 @@ class SqliteLog:
         found = self._read("SELECT value FROM meta WHERE name = 'log'", ())
         return str(found[0][0]) if found else ""
 
+    def merged(self) -> Merged:
+        """See MayBeMerged.merged; said once, when a log is made."""
+        if self._merged is None:
+            found = self._read("SELECT value FROM meta WHERE name = ?", (META,))
+            self._merged = parse_merged(str(found[0][0]) if found else None)
+        return self._merged
+
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""
         return [str(found) for (found,) in self._read(_SELECT_AMENDING, (saga_id,))]
@@ -295,7 +305,7 @@ class SqliteLog:
             raise CorruptLog(f"key {stray!r} is not the key of the saga that it names")
         if stray_fact is not None:
             raise CorruptLog(f"the fact {stray_fact!r} is of a saga that is not in the log")
-        if (damage := index_damage(self._read)) is not None:
+        if (damage := index_damage(self._read, skipped=self.merged().skipped)) is not None:
             raise CorruptLog(damage)
         yield "the schema: tables, indexes and triggers as they were made"
         yield "keys: each names a saga that has it"

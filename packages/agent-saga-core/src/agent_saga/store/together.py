@@ -16,6 +16,7 @@ from agent_saga.machine.row import row_of
 from agent_saga.machine.states import ENDED, TransitionError
 from agent_saga.model.pages import check_payloads, decode_bodies
 from agent_saga.model.records import GENESIS, SagaOpened
+from agent_saga.store.merged import merged_of
 from agent_saga.store.port import ReadsRanges
 from agent_saga.store.reader import PAGE, check_row
 
@@ -87,7 +88,7 @@ def check_together(
     """
     first, end = rows[-1].saga_id, rows[0].saga_id
     touched = set(ranges.removed_between(first, end)) if any_pruned else set()
-    check = _Check({row.saga_id: row for row in rows if row.saga_id not in touched}, last)
+    check = _Check({row.saga_id: row for row in rows if row.saga_id not in touched}, last, merged_of(store).last)
     try:
         for page in _pages(store, ranges, rows, first, end):
             check.take(page)
@@ -136,10 +137,11 @@ class _Check:
     Args:
         rows: of the sagas to check, by id; records of others are passed over.
         last: see `check_together`.
+        moved: see `Removed.moved_up_to`.
     """
 
-    def __init__(self, rows: Mapping[str, StoredRow], last: int) -> None:
-        self._rows, self._last = rows, last
+    def __init__(self, rows: Mapping[str, StoredRow], last: int, moved: int) -> None:
+        self._rows, self._last, self._moved = rows, last, moved
         self._chain: _Chain | None = None
         self.sound: dict[str, Sound] = {}
 
@@ -169,7 +171,7 @@ class _Check:
         chain = self._chain
         if chain is None or chain.left == 0:
             self.finish()
-            chain = self._chain = _Chain(self._rows[saga_id], self._last)
+            chain = self._chain = _Chain(self._rows[saga_id], self._last, self._moved)
         return chain
 
     def finish(self) -> None:
@@ -185,8 +187,8 @@ class _Chain:
         left: how many are still to come.
     """
 
-    def __init__(self, row: StoredRow, last: int) -> None:
-        self._stored, self._last = row, last
+    def __init__(self, row: StoredRow, last: int, moved: int) -> None:
+        self._stored, self._last, self._moved = row, last, moved
         self.saga_id, self.left = row.saga_id, row.count
         self._head, self._pos, self._there = GENESIS, 0, 0
         self._view: SagaView | None = None
@@ -202,14 +204,15 @@ class _Chain:
     ) -> None:
         """Check records that follow."""
         saga_id, head, pos, n = self.saga_id, self._head, self._pos, self._stored.count - self.left
-        there, last, view, row = self._there, self._last, self._view, None
+        there, last, view, row, moved = self._there, self._last, self._view, None, self._moved
         for stored, body, record in zip(page, bodies, records, strict=True):
             n += 1
             head = sha256(head + body).digest()
             if (
                 head != stored.hash
                 or not stored.n == record.n == n
-                or not pos < stored.pos == record.pos
+                or not pos < stored.pos
+                or (stored.pos != record.pos and stored.pos > moved)
                 or not record.saga == stored.saga_id == saga_id
             ):
                 raise _OddError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import CorruptLog
 from agent_saga.store.mark import UNCHECKED
+from agent_saga.store.merged import check_order, merged_of
 from agent_saga.store.shares import WHOLE, Asked, Share, Tally, check_share, rows_of
 from agent_saga.store.totals import TOTAL, added_up
 
@@ -157,11 +158,14 @@ class _Whole:
 
     def check(self, asked: Asked) -> None:
         store, last = self._store, self._last
-        if not self._there <= last <= self._there + self._unsure:
-            missing = last - self._there
+        merged = merged_of(store)
+        missing = last - merged.skipped - self._there if last else 0
+        if not 0 <= missing <= self._unsure:
             raise CorruptLog(f"{missing} of the positions 1 to {last} are in no saga's chain: records are missing")
         if store.count_facts() != self._facts and last_position(store) == asked.last:
             raise CorruptLog(f"the log holds {store.count_facts()} facts, its sagas give {self._facts}")
+        if merged.last:
+            check_order(store, merged)
         _check_totals(store)
         _check_leaves(self._sealed_at)
         _check_amended(store, self._amended)

@@ -8,13 +8,13 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import CorruptLog, LogFailed, LogMissing, LogUnusable
-from agent_saga.machine.gate import Fact
-from agent_saga.machine.row import Row
-from agent_saga.store.port import StoredRecord, StoredRow
+from agent_saga.store.port import Committed
 from agent_saga_postgres.batch import restored, stored
 from agent_saga_postgres.damage import damage
 from agent_saga_postgres.link import Gone, Reader, Refused, Server
 from agent_saga_postgres.owners import Desk, Keeper
+from agent_saga_postgres.removal import scrub
+from agent_saga_postgres.rows import ROW_COLUMNS, facts, rows_query, stored_record, stored_row
 from agent_saga_postgres.schema import look
 from agent_saga_postgres.stops import Stops, changes_stops
 from agent_saga_postgres.target import parse
@@ -24,21 +24,17 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Iterator, Sequence
 
-    from agent_saga.store.port import Item, LogStore, Query, Removal, Verdict
+    from agent_saga.machine.gate import Fact
+    from agent_saga.store.port import Item, LogStore, Query, Removal, StoredRecord, StoredRow, Verdict
     from agent_saga_postgres.link import Rows
     from agent_saga_postgres.owners import DeadLease
     from agent_saga_postgres.schema import Found
 
-_ROW: Final = (
-    "saga, name, key, incarnation, state, owner, epoch, on_crash, opened_at, due_at, work, human, sealed, amends, "
-    "head, count, amendments, leaf"
-)
-_SELECT_ROW: Final = f"SELECT {_ROW} FROM sagas WHERE saga = $1"  # noqa: S608 - constant.
-_SELECT_KEY: Final = f"SELECT {_ROW} FROM sagas WHERE saga = (SELECT saga FROM keys WHERE key = $1)"  # noqa: S608
+_SELECT_ROW: Final = f"SELECT {ROW_COLUMNS} FROM sagas WHERE saga = $1"  # noqa: S608 - constant.
+_SELECT_KEY: Final = f"SELECT {ROW_COLUMNS} FROM sagas WHERE saga = (SELECT saga FROM keys WHERE key = $1)"  # noqa: S608
 _SELECT_CHAIN: Final = (
     "SELECT pos, saga, n, body, payload, hash FROM records WHERE saga = $1 AND n > $2 ORDER BY n LIMIT $3"
 )
-_CANNOT_REMOVE: Final = "values and records of a log in PostgreSQL cannot be removed yet; none were"
 _SELECT_TAIL: Final = "SELECT pos, saga, n, body, payload, hash FROM records WHERE pos > $1 ORDER BY pos LIMIT $2"
 _SELECT_AMENDING: Final = (
     "SELECT sagas.saga FROM sagas LEFT JOIN records ON records.saga = sagas.saga AND records.n = 1 "
@@ -49,7 +45,6 @@ _SELECT_FACTS: Final = _FACTS + " WHERE kind = $1 ORDER BY name, saga, no"
 _SELECT_FACTS_OF_NAME: Final = _FACTS + " WHERE kind = $1 AND name = $2 ORDER BY saga, no"
 _SELECT_FACTS_OF_SAGA: Final = _FACTS + " WHERE saga = $1 ORDER BY kind, name, saga, no"
 _SELECT_HALTS: Final = _FACTS + " WHERE kind IN ('drain', 'halt', 'quarantine') ORDER BY kind, name, saga, no"
-_LIMIT_MAX: Final = 2**62
 
 _open_logs: Final[weakref.WeakSet[PostgresLog]] = weakref.WeakSet()
 _inherited: Final[list[object]] = []
@@ -104,7 +99,7 @@ class PostgresLog:
         self._reader = Reader(self._server)
         self._found: Found | None = None
         self._desk = Desk(self._server)
-        self._stops = Stops(lambda: _facts(self._read(_SELECT_HALTS)))
+        self._stops = Stops(lambda: facts(self._read(_SELECT_HALTS)))
         self._write_lock = threading.Lock()
 
     def leave_to_parent(self) -> None:
@@ -140,12 +135,22 @@ class PostgresLog:
         return verdicts
 
     def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
-        """See LogStore.rewrite. Not there yet: old row versions and the server's WAL keep what was removed."""
-        raise LogUnusable(f"{self.location}: {_CANNOT_REMOVE}")
+        """See LogStore.rewrite. The role must own the tables."""
+        with self._write_lock:
+            writer = self._writer or self._open_writer()
+            try:
+                verdict = writer.rewrite(item, removals, owner=None if self._keeper is None else self._keeper.token)
+            except LogFailed as failure:
+                self._failed = failure
+                raise
+        if isinstance(verdict, Committed):
+            self.scrub()
+        return verdict
 
     def scrub(self) -> None:
-        """See LogStore.scrub."""
-        raise LogUnusable(f"{self.location}: {_CANNOT_REMOVE}")
+        """See LogStore.scrub: see `removal.scrub` for how far it can tell."""
+        if self._look() is not None:
+            scrub(self._server)
 
     def sync(self) -> None:
         """See LogStore.sync."""
@@ -209,30 +214,30 @@ class PostgresLog:
     def row(self, saga_id: str) -> StoredRow | None:
         """See LogStore.row."""
         found = self._read(_SELECT_ROW, stored(saga_id))
-        return _row(found[0]) if found else None
+        return stored_row(found[0]) if found else None
 
     def row_of_key(self, key: str) -> StoredRow | None:
         """See LogStore.row_of_key."""
         found = self._read(_SELECT_KEY, stored(key))
-        return _row(found[0]) if found else None
+        return stored_row(found[0]) if found else None
 
     def rows(self, query: Query) -> list[StoredRow]:
         """See LogStore.rows."""
-        return [_row(values) for values in self._read(*_rows_query(query))]
+        return [stored_row(values) for values in self._read(*rows_query(query))]
 
     def records(self, saga_id: str, *, after_n: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.records."""
-        return [_record(values) for values in self._read(_SELECT_CHAIN, stored(saga_id), after_n, limit)]
+        return [stored_record(values) for values in self._read(_SELECT_CHAIN, stored(saga_id), after_n, limit)]
 
     def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.tail."""
-        return [_record(values) for values in self._read(_SELECT_TAIL, after_pos, limit)]
+        return [stored_record(values) for values in self._read(_SELECT_TAIL, after_pos, limit)]
 
     def facts(self, kind: str, name: str | None = None) -> list[Fact]:
         """See LogStore.facts."""
         if name is None:
-            return _facts(self._read(_SELECT_FACTS, kind))
-        return _facts(self._read(_SELECT_FACTS_OF_NAME, kind, stored(name)))
+            return facts(self._read(_SELECT_FACTS, kind))
+        return facts(self._read(_SELECT_FACTS_OF_NAME, kind, stored(name)))
 
     def halts(self) -> list[Fact]:
         """See LogStore.halts."""
@@ -240,7 +245,7 @@ class PostgresLog:
 
     def facts_of(self, saga_id: str) -> list[Fact]:
         """See LogStore.facts_of."""
-        return _facts(self._read(_SELECT_FACTS_OF_SAGA, stored(saga_id)))
+        return facts(self._read(_SELECT_FACTS_OF_SAGA, stored(saga_id)))
 
     def count_facts(self) -> int:
         """See LogStore.count_facts."""
@@ -323,63 +328,6 @@ class PostgresLog:
                     keeper.close()
                 self._desk.close()
                 self._reader.close()
-
-
-def _rows_query(query: Query) -> tuple[Any, ...]:
-    where, values = [], list[Any]()
-    if query.unsealed:
-        where.append("NOT sealed")
-    if query.needs_human:
-        where.append("human > 0")
-    if not query.amendments:
-        where.append("amends IS NULL")
-    if query.states is not None:
-        first = len(values)
-        values += query.states
-        names = [f"${no}" for no in range(first + 1, len(values) + 1)]
-        where.append(f"state IN ({', '.join(names)})" if names else "false")
-    if query.name is not None:
-        values.append(stored(query.name))
-        where.append(f"name = ${len(values)}")
-    if query.after is not None:
-        values.append(stored(query.after))
-        where.append(f"saga {'>' if query.unsealed else '<'} ${len(values)}")
-    values.append(min(query.limit, _LIMIT_MAX))
-    condition = f"WHERE {' AND '.join(where)} " if where else ""
-    order = "ASC" if query.unsealed else "DESC"
-    return f"SELECT {_ROW} FROM sagas {condition}ORDER BY saga {order} LIMIT ${len(values)}", *values  # noqa: S608
-
-
-def _row(values: tuple[Any, ...]) -> StoredRow:
-    saga_id, name, key, incarnation, state, owner, epoch, on_crash, opened_at, due_at, work, human = values[:12]
-    sealed, amends, head, count, amendments, leaf = values[12:]
-    row = Row(
-        name=restored(name),
-        key=None if key is None else restored(key),
-        incarnation=incarnation,
-        state=state,
-        owner=None if owner is None else restored(owner),
-        epoch=epoch,
-        on_crash=on_crash,
-        opened_at=opened_at,
-        due_at=due_at,
-        work=work,
-        human=human,
-        sealed=sealed,
-        amends=None if amends is None else restored(amends),
-    )
-    return StoredRow(saga_id=restored(saga_id), row=row, head=head, count=count, amendments=amendments, leaf=leaf)
-
-
-def _record(values: tuple[Any, ...]) -> StoredRecord:
-    pos, saga_id, n, body, payload, digest = values
-    return StoredRecord(pos=pos, saga_id=restored(saga_id), n=n, body=body, payload=payload, hash=digest)
-
-
-def _facts(rows: Rows) -> list[Fact]:
-    return [
-        Fact(kind, restored(name), restored(saga), no, restored(value), at) for kind, name, saga, no, value, at in rows
-    ]
 
 
 def _immortal(thing: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,12 +14,13 @@ from agent_saga.store.rules import judge
 from agent_saga_postgres.batch import Sending, stored
 from agent_saga_postgres.holdings import Holdings
 from agent_saga_postgres.link import Gone, Refused, pause
+from agent_saga_postgres.removal import remove, stale
 from agent_saga_postgres.schema import look, migrate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from agent_saga.store.port import Item, Verdict
+    from agent_saga.store.port import Item, Removal, Verdict
     from agent_saga_postgres.link import Link, Server
     from agent_saga_postgres.schema import Found
 
@@ -29,6 +31,7 @@ _AGAIN: Final = ("40001", "40P01")
 """SQLSTATEs after which nothing was done, and the same may be tried at once: serialization failure, deadlock."""
 _APPEND: Final = "CALL append($1::jsonb, $2, $3, $4, $5, NULL)"
 _APPEND_NOW: Final = "SELECT append_now($1::jsonb, $2, $3, NULL)"
+_REWRITE: Final = "SELECT append_now($1::jsonb, $2, $3, $4)"
 _FLUSH: Final = "SELECT flush($1)"
 _STORED: Final = "SELECT pos, body, hash FROM records WHERE saga = $1 AND n > $2 AND n <= $3 ORDER BY n"
 
@@ -87,6 +90,18 @@ class PostgresWriter:
         self._until_answered(lambda: self._commit(batch, durable=durable, owner=owner), batch)
         return [sending.verdict for sending in batch if sending.verdict is not None]
 
+    def rewrite(self, item: Item, removals: Sequence[Removal], *, owner: str | None) -> Verdict:
+        """See LogStore.rewrite; `scrub` is left to the caller."""
+        if self._failed:
+            raise LogFailed(self._failed)
+        sending = Sending(item)
+        sending.check()
+        act = functools.partial(self._send_rewriting, sending, removals, owner=owner)
+        self._until_answered(lambda: self._commit([sending], durable=True, owner=owner, send=act), [sending])
+        self._heads.clear()
+        assert sending.verdict is not None
+        return sending.verdict
+
     def sync(self) -> None:
         """See LogStore.sync."""
         if self._failed:
@@ -96,12 +111,21 @@ class PostgresWriter:
 
     # -- one append -----------------------------------------------------------------------------------------------
 
-    def _commit(self, batch: list[Sending], *, durable: bool, owner: str | None) -> None:
+    def _commit(
+        self,
+        batch: list[Sending],
+        *,
+        durable: bool,
+        owner: str | None,
+        send: Callable[[], dict[str, Any] | None] | None = None,
+    ) -> None:
         for _ in range(_ROUNDS_MAX):
             waiting = [sending for sending in batch if sending.verdict is None]
             if not waiting:
                 break
-            answer = self._send(waiting, durable=durable, owner=owner)
+            answer = self._send(waiting, durable=durable, owner=owner) if send is None else send()
+            if answer is None:
+                break
             if "lease" in answer:
                 self._look_after_lease(answer["lease"])
                 continue
@@ -140,6 +164,37 @@ class PostgresWriter:
                 link.run_script("ROLLBACK")
             raise
         return _decoded(answered)
+
+    def _send_rewriting(
+        self, sending: Sending, removals: Sequence[Removal], *, owner: str | None
+    ) -> dict[str, Any] | None:
+        """Commit an item and what it says is removed in one transaction; None when it has a verdict without that."""
+        link = self._link
+        link.run_script("BEGIN")
+        try:
+            link.run("SELECT pos FROM ends FOR UPDATE")
+            refusal = stale(link, removals)
+            if refusal is not None:
+                link.run_script("ROLLBACK")
+                # It may be stale because it is done already, by a commit whose answer was lost.
+                if sending.lost and self._is_there(sending):
+                    self._unsynced.append(sending)
+                    self._flush()
+                else:
+                    sending.verdict = refusal
+                return None
+            Holdings.read(link, [sending.item]).weigh(sending)
+            spelled = self._spell([sending])
+            ((answered,),) = link.run(_REWRITE, spelled, owner, self._channel, self.found.level)
+            answer = _decoded(answered)
+            if answer.get("wrote"):
+                remove(link, removals)
+            link.run_script("COMMIT" if answer.get("wrote") else "ROLLBACK")
+        except BaseException:
+            if link.open:
+                link.run_script("ROLLBACK")
+            raise
+        return answer
 
     def _spell(self, waiting: Iterable[Sending]) -> bytes:
         """Return a batch as the server reads it. Of two items of one saga the first one says what the head is."""

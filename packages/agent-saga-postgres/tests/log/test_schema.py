@@ -6,6 +6,8 @@ import threading
 import psycopg
 import pytest
 
+from agent_saga.audit.prune import prune
+from agent_saga.audit.redact import redact
 from agent_saga.errors import CorruptLog, LogFailed, LogMissing, LogUnusable
 from agent_saga.store.open import open_log
 from agent_saga.store.verify import verify
@@ -197,6 +199,58 @@ def test_a_role_that_may_not_write(log, log_url, admin):
         Scribe(other, 500).open()
     other.close()
     admin.execute("DROP OWNED BY saga_reader; DROP ROLE saga_reader")
+
+
+def test_nothing_of_what_was_removed_is_in_the_tables_file(log, admin):
+    """PG-42: after a redaction and a pruning the file of the table holds none of the bytes; before, it did."""
+    everything(log)
+    scribe = Scribe(log, 700).open()
+    options = {"step": 1, "tool": "charge", "version": 1, "effect": "irreversible", "key": f"{scribe.id}:1"}
+    scribe.write(scribe.fact("intent", {"kwargs.card": '"4000-0012"', "kwargs.name": '"ann-7f3a"'}, **options))
+    scribe.write(scribe.fact("outcome", {"result": "1"}, step=1, state="succeeded"), row=False).end()
+
+    def in_file(text):
+        admin.execute("CHECKPOINT")
+        ((data,),) = admin.execute("SELECT pg_read_binary_file(pg_relation_filepath('records'))")
+        return text in bytes(data)
+
+    assert in_file(b"4000-0012")
+    redact(log, scribe.id, "kwargs.card", by="ann")
+    assert (in_file(b"4000-0012"), in_file(b"ann-7f3a")) == (False, True)
+    prune(log, before_ns=2**62, by="ann", payloads_only=True)
+    assert not in_file(b"ann-7f3a")
+    verify(log)
+
+
+def test_a_table_that_cannot_be_written_anew_now(log_url, saga_postgres_url):
+    """PG-43: a transaction that could still see what was removed: told to ask again."""
+    log = open_log(log_url.replace("wait_s=20", "wait_s=1"), create=True)
+    everything(log)
+    with psycopg.connect(saga_postgres_url) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT count(*) FROM agent_saga.records")
+        with pytest.raises(LogUnusable, match="cannot be read any more, and its bytes may still be"):
+            prune(log, before_ns=2**62, by="ann", payloads_only=True)
+    Scribe(log, 701).open()
+    assert prune(log, before_ns=2**62, by="ann", payloads_only=True).records < 10
+    verify(log)
+    log.close()
+
+
+def test_who_does_not_own_the_tables_removes_nothing(log, log_url, admin):
+    """PG-44: a role that writes the log cannot remove from it: its pruning fails, and all is as it was."""
+    everything(log)
+    admin.execute("DROP ROLE IF EXISTS saga_writer")
+    admin.execute("CREATE ROLE saga_writer LOGIN; GRANT USAGE ON SCHEMA agent_saga TO saga_writer")
+    admin.execute("GRANT ALL ON ALL TABLES IN SCHEMA agent_saga TO saga_writer")
+    before = log.tail()
+    other = open_log(log_url.replace("//postgres@", "//saga_writer@"), create=False)
+    with pytest.raises(LogFailed, match="must be owner"):
+        prune(other, before_ns=2**62, by="ann")
+    other.close()
+    assert log.tail() == before
+    verify(log)
+    admin.execute("DROP OWNED BY saga_writer; DROP ROLE saga_writer")
 
 
 def test_a_migration_is_frozen():

@@ -1,5 +1,7 @@
 """Logs that are wrong in one way each, and the rules that must notice."""
 
+from dataclasses import replace
+
 from agent_saga.store import memory
 from agent_saga.store.memory import MemoryLog
 from agent_saga.store.port import Committed, FactsChange, Item, Stale, StoredRow, Taken
@@ -333,6 +335,32 @@ class OpensTwice(Mutant):
         return item
 
 
+class KeepsWhatWasRemoved(Mutant):
+    """It says that it was removed, and keeps it."""
+
+    def rewrite(self, item, removals):
+        return super().append([item], durable=True)[0]
+
+
+class RemovesToTheWrongRow(Mutant):
+    """Whoever comes may remove, whatever they saw."""
+
+    def rewrite(self, item, removals):
+        rows = [self.row(one.row.saga_id) or one.row for one in removals]
+        return super().rewrite(item, [replace(one, row=row) for one, row in zip(removals, rows, strict=True)])
+
+
+class RemovesWithTheRow(Mutant):
+    """A key that was used is free again."""
+
+    def rewrite(self, item, removals):
+        verdict = super().rewrite(item, removals)
+        for removal in removals:
+            if removal.records and isinstance(verdict, Committed):
+                self._state.keys.pop(removal.row.row.key, None)
+        return verdict
+
+
 class Persisting(MemoryLog):
     """A log that is still there when it is opened again: what the mutants of reopening begin with."""
 
@@ -369,6 +397,21 @@ class LosesLeavesAtTheEnd(Persisting):
 
     def close(self):
         self._state.leaves = 0
+        super().close()
+
+
+class RemembersWhatWasRemoved(Persisting):
+    """Payloads that were removed are there again when the log is opened again."""
+
+    before = {}  # noqa: RUF012 - the backup.
+
+    def rewrite(self, item, removals):
+        for removal in removals:
+            self.before.setdefault(self.folder, {})[removal.row.saga_id] = self._state.chains[removal.row.saga_id]
+        return super().rewrite(item, removals)
+
+    def close(self):
+        self._state.chains.update(self.before.get(self.folder, {}))
         super().close()
 
 

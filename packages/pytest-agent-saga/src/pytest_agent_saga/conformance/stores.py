@@ -15,6 +15,7 @@ from pytest_agent_saga.conformance.store_case import StoreCase
 from pytest_agent_saga.conformance.store_chains import ChainRules
 from pytest_agent_saga.conformance.store_child import STEPS
 from pytest_agent_saga.conformance.store_facts import FactRules
+from pytest_agent_saga.conformance.store_removals import RemovalRules
 from pytest_agent_saga.conformance.suite import rule
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ PROCESSES: Final = "processes"
 PROCESS_S: Final = 60.0
 
 
-class LogStoreSuite(ChainRules, FactRules):
+class LogStoreSuite(ChainRules, FactRules, RemovalRules):
     """Subclass it, open your log in `open`, and run pytest. See `docs/conformance.md`.
 
     Attributes:

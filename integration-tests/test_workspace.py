@@ -100,3 +100,15 @@ def test_every_part_of_the_core_is_product_or_test() -> None:
     core = ROOT / "packages" / "agent-saga-core" / "src" / "agent_saga"
     parts = {file.stem for file in core.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()}
     assert {f"agent_saga.{part}" for part in parts - {"__init__", "__main__", "testing"}} <= set(product)
+
+
+def test_pages_name_the_version_of_what_strangers_have() -> None:
+    """WS-10: strangers have packages named pytest-agent-saga and agent-saga, and pip takes the highest version."""
+    version = PROJECTS[ROOT / "packages" / "agent-saga-core"]["version"]
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
+    for page in pages:
+        for line in page.read_text("utf-8").splitlines():
+            for found in re.findall(
+                r"\bpip install\b.*?(pytest-agent-saga(?:\[\w+\])?|agent-saga(?![-\w]))(\S*)", line
+            ):
+                assert found[1].startswith(f"~={version}"), f"{page.relative_to(ROOT)}: {line}"

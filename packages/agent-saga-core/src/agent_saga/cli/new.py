@@ -95,7 +95,8 @@ def project(name: str, framework: str) -> dict[str, str]:
         "name": package.replace("_", "-"),
         "package": package,
         "by": "" if plain else f" with {FRAMEWORKS[framework]}",
-        "requirement": "agent-saga-core" if plain else f"agent-saga-{framework}[framework]",
+        "requirement": f"agent-saga-{'core' if plain else framework + '[framework]'}~={_version()}",
+        "version": _version(),
         "tool": f"@kit.tool({_DECLARATION})\n" if plain else "",
         "declarations": "" if plain else _LOOP,
         "model_row": "" if plain else f"| `{package}/model.py` | a scripted model, so that it runs without a key |\n",
@@ -119,6 +120,13 @@ _TAKEN: Final = frozenset(
     | {"pytest", "tests", "tools", "test", "pip", "sqlite3", "setuptools"}
 )
 """Packages that the project itself imports or sits beside."""
+
+
+def _version() -> str:
+    """Return ours: all packages have it. Without it pip takes the highest, and strangers' have names like ours."""
+    from importlib.metadata import version
+
+    return version("agent-saga-core")
 
 
 def _filled(text: str, words: dict[str, str]) -> str:

@@ -7,7 +7,7 @@ from engine_world import WORLD, guarded, make, names, unmake_if_there
 
 from agent_saga import AgentKit, SagaRolledBack, spi
 from agent_saga.errors import UndeclaredTool
-from agent_saga.model.effects import Refuse
+from agent_saga.model.effects import Allow, Refuse
 
 
 class Pause(Exception):
@@ -228,3 +228,32 @@ def test_a_pause_suspends_and_is_no_failure(kit, world, leaves):
     run()
     assert sagas[1].report.outcome == "committed"
     assert world.standing == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("scope", ["run", None])
+def test_one_call_that_is_dispatched_twice_side_by_side(kit, world, scope):
+    """Both pass a gate that takes its time before either has begun: with one id in one scope they are one effect."""
+    both = threading.Barrier(2)
+    told, failed = [], []
+
+    class Slow:
+        def decide(self, call, saga):
+            both.wait(10)
+            return Allow()
+
+    call = guarded(kit)
+    with kit.transaction("s", policies=[Slow()]) as saga:
+
+        def dispatch():
+            try:
+                told.append(call("a", call_id="1", scope=scope))
+            except Exception as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=saga.bind(dispatch)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert (failed, len(told)) == ([], 2)
+    assert world.standing == {"a": 1 if scope else 2}

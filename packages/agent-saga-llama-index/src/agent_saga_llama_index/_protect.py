@@ -171,10 +171,11 @@ def _get_tools(kind: type[Any]) -> Any:
 def _call_tool(kind: type[Any]) -> Any:
     @functools.wraps(kind.call_tool)  # Which makes it the step that the framework's is.
     async def call_tool(self: Any, ctx: Context, ev: Any) -> Any:
-        if _spot.is_answered(ev.tool_id):
-            return None
-        result = await kind.call_tool(self, ctx, ev)
-        return None if _spot.is_answered(ev.tool_id, note=True) else result
+        async with _spot.one_at_a_time(ev.tool_id):
+            if _spot.is_answered(ev.tool_id):
+                return None
+            result = await kind.call_tool(self, ctx, ev)
+            return None if _spot.is_answered(ev.tool_id, note=True) else result
 
     return call_tool
 

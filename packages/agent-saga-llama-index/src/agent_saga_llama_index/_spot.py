@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,6 +17,8 @@ from agent_saga import current_saga, spi
 from agent_saga_llama_index._info import NAME
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from agent_saga import Saga
 
 _BEGUN: Final = "agent_saga_run"
@@ -26,6 +30,8 @@ _runs: Final[weakref.WeakKeyDictionary[Saga, dict[str | None, str | None]]] = we
 
 _answered: Final[weakref.WeakKeyDictionary[Saga, set[tuple[Any, ...]]]] = weakref.WeakKeyDictionary()
 """The pieces of work of a saga's runs that have given the result of their call."""
+_turns: Final[weakref.WeakKeyDictionary[Saga, dict[tuple[Any, ...], asyncio.Lock]]] = weakref.WeakKeyDictionary()
+"""For the calls of a saga's runs: whose turn it is to make them."""
 
 
 class Spot(NamedTuple):
@@ -72,14 +78,27 @@ def waiting(prefix: str) -> int:
     return sum(waiter.waiter_id.startswith(prefix) for waiter in waiters)
 
 
+@contextlib.asynccontextmanager
+async def one_at_a_time(call_id: str) -> AsyncIterator[None]:
+    """Hold a call back while the same piece of work makes it: it would ask for another word, having lost its own.
+
+    The framework begins work that waits when a context is restored, and again when the event is there.
+    """
+    saga, item = current_saga(), _work_item()
+    if saga is None or item is None:
+        yield
+        return
+    async with _turns.setdefault(saga, {}).setdefault((run_id(), item, call_id), asyncio.Lock()):
+        yield
+
+
 def is_answered(call_id: str, *, note: bool = False) -> bool:
     """Tell whether this piece of work has given its call's result; if not, note that it does now.
 
     The framework begins work that waits once when a context is restored, and once when the event is there, side by side
     if that is soon: where the call need not wait any more, its result would go to the model twice.
     """
-    saga, worker = current_saga(), StepWorkerStateContextVar.get(None)
-    item = None if worker is None else getattr(worker.state, "work_item_id", None)
+    saga, worker, item = current_saga(), StepWorkerStateContextVar.get(None), _work_item()
     if saga is None or worker is None or item is None:
         return False
     answered, key = _answered.setdefault(saga, set()), (run_id(), item, call_id, worker.retry.retry_number)
@@ -87,6 +106,11 @@ def is_answered(call_id: str, *, note: bool = False) -> bool:
         answered.add(key)
         return False
     return key in answered
+
+
+def _work_item() -> str | None:
+    worker = StepWorkerStateContextVar.get(None)
+    return None if worker is None else getattr(worker.state, "work_item_id", None)
 
 
 def step_context() -> Context | None:

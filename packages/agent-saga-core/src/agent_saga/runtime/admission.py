@@ -42,12 +42,14 @@ class Admitted:
         again: it runs again as this step, under its key.
         attempts: how many attempts that step had when this was decided.
         repeats: it is new, and an equal step stands.
+        seen: how many equal steps there were when this was decided.
     """
 
     replay: StepView | None = None
     again: StepView | None = None
     attempts: int = 0
     repeats: bool = False
+    seen: int = 0
 
 
 _NEW: Final = Admitted()
@@ -82,15 +84,20 @@ def admit(saga: Saga, call: ToolCall) -> Generator[Op, Any, Admitted]:
             return admitted
 
 
-def check_not_overtaken(live: LiveSaga, admitted: Admitted) -> None:
-    """Check, under the saga's lock, that nobody took up the step that a call is about to run again.
+def check_not_overtaken(live: LiveSaga, call: ToolCall, admitted: Admitted) -> None:
+    """Check, under the saga's lock, that nobody took up the step that a call is about to run again or to make.
 
     Raises:
-        Overtaken: somebody did.
+        Overtaken: somebody did: the gate takes its time, and a framework may dispatch one call twice side by side.
     """
     step = admitted.again
-    if step is not None and (step.no in live.flights or step.landed or step.attempt != admitted.attempts):
-        raise Overtaken
+    if step is not None:
+        if step.no in live.flights or step.landed or step.attempt != admitted.attempts:
+            raise Overtaken
+    elif call.call_scope is not None and call.identity in live.by_identity:
+        begun = _equal_steps(live, call)[admitted.seen :]
+        if any(_is_same_id(call, equal) for equal in begun):
+            raise Overtaken
 
 
 def _equal_steps(live: LiveSaga, call: ToolCall) -> list[StepView]:
@@ -185,7 +192,7 @@ def _first_told(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> Admitt
         return _claim(live, found, call, plain=call.plain_replay)
     if live.committed_key:
         raise _already_committed(live, call)
-    return Admitted(repeats=any(step.state is StepState.STANDING for step in equal))
+    return Admitted(repeats=any(step.state is StepState.STANDING for step in equal), seen=len(equal))
 
 
 def _told_before(live: LiveSaga, call: ToolCall, equal: list[StepView]) -> StepView | None:

@@ -103,6 +103,8 @@ def _look(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
         # In a forked child or worker: nothing to record there, and nothing to compensate.
         return (yield call.run(None))
     saga.live.check_accepts(saga.scope, call.declaration.name)
+    if call.declaration.redact:
+        saga.live.withhold(call.declaration.redacted, call.kwargs)
     saga.resumed_pause(call)
     return (yield from _read(saga, call))
 
@@ -113,6 +115,8 @@ def _act(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     saga.resumed_pause(call)
     _check_compensation(declaration)
     _check_reachable(saga, declaration)
+    if declaration.redact:
+        live.withhold(declaration.redacted, call.kwargs)
     call.encoded = encode_kwargs(declaration, call.kwargs)
     call.identity = identity_of_call(declaration, call.encoded)
     try:
@@ -246,8 +250,8 @@ def _intend(saga: Saga, call: ToolCall, admitted: Admitted, passed: Passed) -> t
     live, declaration, again = saga.live, call.declaration, admitted.again
     with live.lock:
         live.check_accepts(saga.scope, declaration.name)
-        if again is not None:
-            admission.check_not_overtaken(live, admitted)
+        if again is not None or call.call_scope is not None:
+            admission.check_not_overtaken(live, call, admitted)
         if passed.approvals:
             approval.check_unused(saga, declaration.name, passed.approvals)
         no = call.step = again.no if again is not None else len(live.view.steps) + 1

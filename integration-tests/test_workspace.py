@@ -108,7 +108,8 @@ def test_pages_name_the_version_of_what_strangers_have() -> None:
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
     for page in pages:
         for line in page.read_text("utf-8").splitlines():
+            command = line.split("  #")[0]
             for found in re.findall(
-                r"\bpip install\b.*?(pytest-agent-saga(?:\[\w+\])?|agent-saga(?![-\w]))(\S*)", line
+                r"\bpip install\b.*?(pytest-agent-saga(?:\[\w+\])?|agent-saga(?![-\w]))(\S*)", command
             ):
                 assert found[1].startswith(f"~={version}"), f"{page.relative_to(ROOT)}: {line}"

@@ -5,8 +5,8 @@
   unprivileged user when the tests run as root. It stops with the test session, also when that is killed.
 * `saga_postgres_url` (one per test): the URL of a new, empty database there, dropped afterwards.
 
-Any test may use them: `pip install 'pytest-agent-saga[postgres]~=0.1.0'` is all they need. A test that kills its server starts
-one of its own: `with PostgresServer.started() as server: server.kill(); server.start()`.
+Any test may use them: `pip install 'pytest-agent-saga[postgres]~=0.1.0'` is all they need. A test that kills its server
+starts one of its own: `with PostgresServer.started() as server: server.kill(); server.start()`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Records that cannot follow are refused by the fold, each for its own reason; and what the plan says of odd steps."""
 
 import pytest
+from machine_chains import Chain, compensating, in_doubt, rolling_back, standing
 
-from agent_saga.machine.fold import amend, apply
+from agent_saga.machine.fold import amend
 from agent_saga.machine.gate import facts_of
 from agent_saga.machine.plan import Action, needs_human, next_action
 from agent_saga.machine.report import bucket_of, report_of
@@ -16,41 +17,6 @@ from agent_saga.machine.states import (
     next_step_state,
 )
 from agent_saga.model.records import Recipe
-from pytest_agent_saga.conformance.sagas import Scribe
-
-
-class Chain(Scribe):
-    """A saga without a log."""
-
-    def __init__(self, number=1):
-        super().__init__(None, number)
-        self.open_item()
-        self.view = self.next
-
-    def then(self, *facts):
-        for record, _, values in facts:
-            apply(self.view, record, values)
-        return self
-
-
-def standing():
-    chain = Chain()
-    return chain.then(chain.intent(), chain.outcome())
-
-
-def in_doubt(**fields):
-    chain = Chain()
-    return chain.then(chain.intent(**fields))
-
-
-def rolling_back():
-    chain = standing()
-    return chain.then(chain.fact("rollback_started", cause="x"))
-
-
-def compensating():
-    chain = rolling_back()
-    return chain.then(chain.compensation())
 
 
 def asked():

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
-from sqlalchemy.sql import dml, visitors
-from sqlalchemy.sql.elements import BindParameter
+from sqlalchemy.sql import dml, operators, visitors
+from sqlalchemy.sql.elements import BinaryExpression, BindParameter, BooleanClauseList
 
+from agent_saga_sqlalchemy import _cascades as cascades
 from agent_saga_sqlalchemy import _inserts as inserts
-from agent_saga_sqlalchemy._rows import OWN, Facts, Key, Reference, Row, as_row, find
+from agent_saga_sqlalchemy._cascades import FactsOf, Kid
+from agent_saga_sqlalchemy._rows import OWN, Facts, Key, Row, as_row, condition, find
 from agent_saga_sqlalchemy._statements import NotCapturable
 from agent_saga_sqlalchemy._transaction import Work
-
-FactsOf = Callable[[str], Facts]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Kid:
-    """A row of another table that the database itself is going to change."""
-
-    facts: Facts
-    row: Row
-    parent: Key
-    reference: Reference
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +26,9 @@ class Pending:
     Attributes:
         rows: the rows that it may change, by key.
         new_keys: what their keys become, where the statement sets them.
-        kids: what foreign keys change with them, innermost first.
+        kids: what foreign keys change with them, parents first.
+        count: how many rows the table had, where that tells whether others were met than those.
+        hides: how many columns of RETURNING the program has not asked for.
     """
 
     facts: Facts
@@ -45,7 +37,9 @@ class Pending:
     parameters: Sequence[Mapping[str, Any]]
     rows: dict[Key, Row] = field(default_factory=dict)
     new_keys: dict[Key, Key] = field(default_factory=dict)
-    kids: list[_Kid] = field(default_factory=list)
+    kids: list[Kid] = field(default_factory=list)
+    count: int | None = None
+    hides: int = 0
 
 
 def before(
@@ -69,44 +63,38 @@ def before(
         raise NotCapturable(f"table {facts.name} cannot be captured: {facts.problem}; the statement did not run")
     pending = Pending(facts=facts, table=table, statement=statement, parameters=parameters)
     if isinstance(statement, dml.Insert):
-        statement, pending.rows = inserts.prepare(connection, statement, parameters, facts, table)
+        statement = inserts.prepare(connection, pending, facts_of)
     elif isinstance(statement, dml.Update):
         _before_update(connection, statement, pending, facts_of)
     else:
         for given in parameters:
             pending.rows |= {facts.key_of(row): row for row, _ in _matching(connection, pending, given, [])}
-        seen = {(facts.name, key) for key in pending.rows}
-        pending.kids = _deleted_kids(connection, facts, list(pending.rows.values()), facts_of, seen)
+        pending.kids = cascades.of_delete(connection, facts, list(pending.rows.values()), facts_of)
     work.pending = pending
-    return statement
+    return statement if isinstance(statement, dml.Insert) else _pinned(statement, pending)
 
 
 def after(connection: Connection, work: Work, result: sa.CursorResult[Any]) -> None:
     """Read what the statement has left, and note the differences.
 
     Raises:
-        NotCapturable: it changed more than was seen before; the transaction must not commit.
+        NotCapturable: what it has left cannot be found again; the transaction must not commit.
     """
     pending: Pending = work.pending
     work.pending = None
     if isinstance(pending.statement, dml.Insert):
-        for old, new in inserts.finish(connection, pending, result):
-            work.add(pending.facts, old, new)
+        inserts.finish(connection, work, pending, result)
         return
-    if result.rowcount > len(pending.rows):
-        raise NotCapturable(
-            f"{result.rowcount} rows of {pending.facts.name} were changed and {len(pending.rows)} were seen before: "
-            "another transaction added some meanwhile; run the transaction again"
-        )
     left = {pending.facts.key_of(row): row for row in find(connection, pending.facts, _keys_now(pending))}
-    kids = [(kid, _kid_now(connection, kid, left, pending)) for kid in pending.kids]
-    for kid, now in kids:
-        work.add(kid.facts, kid.row, now)
-    for key, row in pending.rows.items():
-        now = left.get(pending.new_keys.get(key, key))
-        if now is None and isinstance(pending.statement, dml.Update):
-            raise NotCapturable(f"an update moved a row of {pending.facts.name} where it cannot be found: {key}")
-        work.add(pending.facts, row, now)
+    moved = isinstance(pending.statement, dml.Update)
+    now = {(pending.facts.name, key): left.get(pending.new_keys.get(key, key)) for key in pending.rows}
+    if moved and None in now.values():
+        raise NotCapturable(f"an update moved a row of {pending.facts.name} where it cannot be found")
+    for kid, row in cascades.now(connection, pending.kids, now, deleted=not moved):
+        work.add(kid.facts, kid.row, row, follows=moved and kid.reference.on_update == "CASCADE")
+    moves = [(place, place[1] if row is None else pending.facts.key_of(row)) for place, row in now.items()]
+    for place in cascades.vacated_first(moves):
+        work.add(pending.facts, pending.rows[place[1]], now[place])
 
 
 def table_of(statement: dml.UpdateBase) -> sa.Table:
@@ -141,6 +129,40 @@ def _matching(
         yield as_row(facts, found), tuple(found[len(facts.columns) :])
 
 
+def _pinned(statement: dml.UpdateBase, pending: Pending) -> dml.UpdateBase:
+    """Return the statement for the rows that were seen, and no others.
+
+    What its WHERE says may be true of others by now: of rows that another transaction has added, or because it asks
+    other tables, or chance.
+    """
+    facts, where = pending.facts, statement.whereclause  # type: ignore[attr-defined]
+    if _names_key(where, pending):
+        return statement
+    sql, values = condition(facts, facts.key, [key for key in pending.rows if None not in key], "agent_saga_k")
+    seen = sa.text(sql).bindparams(*(sa.bindparam(name, value, unique=False) for name, value in values.items()))
+    froms = sa.select(sa.literal(1)).select_from(pending.table)
+    alone = where is None or len(froms.where(where).get_final_froms()) == 1
+    if alone and pending.parameters == [{}]:
+        statement = statement._generate()  # noqa: SLF001 - as its own methods do.
+        statement._where_criteria = ()  # type: ignore[attr-defined]  # noqa: SLF001
+    return statement.where(seen)  # type: ignore[attr-defined, no-any-return]
+
+
+def _names_key(where: Any, pending: Pending) -> bool:
+    """Tell whether a WHERE says the whole key (as that of each flush does): no other row can be meant."""
+    parts = where.clauses if isinstance(where, BooleanClauseList) and where.operator is operators.and_ else [where]
+    named = {
+        part.left.name
+        for part in parts
+        if isinstance(part, BinaryExpression)
+        and part.operator is operators.eq
+        and isinstance(part.right, BindParameter)
+        and isinstance(part.left, sa.Column)
+        and part.left.table.key == pending.table.key
+    }
+    return named.issuperset(pending.facts.key)
+
+
 def _raw_value(facts: Facts, column: sa.Column[Any], expression: Any) -> Any:
     """Return an expression whose result is the raw value of what a column is set to."""
     if facts.lock:
@@ -170,62 +192,5 @@ def _before_update(connection: Connection, statement: dml.Update, pending: Pendi
             pending.rows.setdefault(key, row)
             if moved:
                 pending.new_keys[key] = new_key
-        for reference in facts.referenced_by:
-            if reference.on_update and not assigned.keys().isdisjoint(reference.parent_columns):
-                pending.kids += _kids(connection, facts, [row for row, _ in found], reference, facts_of)
-
-
-def _kids(
-    connection: Connection, facts: Facts, rows: Sequence[Row], reference: Reference, facts_of: FactsOf
-) -> list[_Kid]:
-    """Return the rows that refer to these."""
-    child = facts_of(reference.child)
-    parents = {tuple(row[name] for name in reference.parent_columns): facts.key_of(row) for row in rows}
-    return [
-        _Kid(
-            facts=child,
-            row=row,
-            parent=parents[tuple(row[name] for name in reference.columns)],
-            reference=reference,
-        )
-        for row in find(connection, child, list(parents), reference.columns)
-        if tuple(row[name] for name in reference.columns) in parents
-    ]
-
-
-def _kid_now(connection: Connection, kid: _Kid, left: Mapping[Key, Row], pending: Pending) -> Row | None:
-    """Return what has become of a row that refers to a changed one; its key may contain what it refers by."""
-    row = dict(kid.row)
-    parent = left.get(pending.new_keys.get(kid.parent, kid.parent)) if kid.reference.on_update else None
-    if isinstance(pending.statement, dml.Update) and parent is not None and kid.reference.on_update == "CASCADE":
-        row |= {
-            name: parent[other] for name, other in zip(kid.reference.columns, kid.reference.parent_columns, strict=True)
-        }
-    found = find(connection, kid.facts, [kid.facts.key_of(row)])
-    if not found and isinstance(pending.statement, dml.Update):
-        raise NotCapturable(f"an update moved a row of {kid.facts.name} where it cannot be found")
-    return found[0] if found else None
-
-
-# -- delete -------------------------------------------------------------------------------------------------------
-
-
-def _deleted_kids(
-    connection: Connection, facts: Facts, rows: Sequence[Row], facts_of: FactsOf, seen: set[tuple[str, Key]]
-) -> list[_Kid]:
-    """Return the rows that the database deletes or changes with these, innermost first."""
-    kids: list[_Kid] = []
-    for reference in facts.referenced_by if rows else ():
-        if not reference.on_delete:
-            continue
-        found = _kids(connection, facts, rows, reference, facts_of)
-        new = [kid for kid in found if (kid.facts.name, kid.facts.key_of(kid.row)) not in seen]
-        if new and (new[0].facts.problem or not new[0].facts.key):
-            raise NotCapturable(
-                f"{reference.child} refers to {facts.name}, would change with it, and cannot be captured"
-            )
-        seen |= {(kid.facts.name, kid.facts.key_of(kid.row)) for kid in new}
-        if reference.on_delete == "CASCADE":
-            kids += _deleted_kids(connection, new[0].facts, [kid.row for kid in new], facts_of, seen) if new else []
-        kids += new
-    return kids
+        changed = frozenset(assigned)
+        pending.kids += cascades.of_update(connection, facts, [row for row, _ in found], changed, facts_of)

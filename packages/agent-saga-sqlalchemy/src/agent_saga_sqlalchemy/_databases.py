@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - SQL about catalogs is put together of constants and quoted names.
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -10,7 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from agent_saga.errors import UsageError
-from agent_saga_sqlalchemy._rows import OWN, Column, Facts, Reference, quoted, run
+from agent_saga_sqlalchemy._rows import OWN, Column, Facts, Reference, escaped, quoted, run
+from agent_saga_sqlalchemy._statements import without_quotes
+
+_NAME: Final = re.compile(r'((?:"(?:[^"]|"")*"\.)?)"((?:[^"]|"")*)"')
+_CONFLICT_CLAUSE: Final = re.compile(r"\bON\s+CONFLICT\s+(?!ABORT\b)", re.IGNORECASE)
 
 
 class Database(Protocol):
@@ -57,19 +62,20 @@ class Sqlite:
     """SQLite: raw values are its five storage classes."""
 
     def name_of(self, connection: Connection, table: sa.Table) -> str:
-        """See Database.name_of."""
-        return f"{quoted(table.schema)}.{quoted(table.name)}" if table.schema else quoted(table.name)
+        """See Database.name_of. As it was created: SQLite takes a name in any case."""
+        prefix = f"{quoted(table.schema)}." if table.schema else ""
+        sql = f"SELECT name FROM {escaped(prefix)}sqlite_master WHERE lower(name) = lower(:n) AND type <> 'index'"
+        found = _all(connection, f"{sql} AND type <> 'trigger'", n=table.name)
+        return prefix + quoted(str(found[0][0]) if found else table.name)
 
     def stamp(self, connection: Connection, name: str) -> str:
         """See Database.stamp."""
-        schema = name[:-1].rpartition('."')[0]
-        return str(_all(connection, f"PRAGMA {schema + '.' if schema else ''}schema_version")[0][0])
+        return str(_all(connection, f"PRAGMA {_parts(name)[0]}schema_version")[0][0])
 
     def describe(self, connection: Connection, name: str) -> Facts:
         """See Database.describe."""
-        schema, _, short = name[:-1].rpartition('."')
-        short, prefix = short.removeprefix('"'), f"{schema}." if schema else ""
-        found = _all(connection, f"PRAGMA {prefix}table_xinfo({quoted(short)})")
+        prefix, short = _parts(name)
+        found = _all(connection, f"PRAGMA {prefix}table_xinfo({escaped(quoted(short))})")
         keys = sorted((row[5], row[1]) for row in found if row[5])
         key = tuple(column for _, column in keys)
         return Facts(
@@ -89,15 +95,19 @@ class Sqlite:
         kinds = _all(connection, f"SELECT type, sql FROM {prefix}sqlite_master WHERE name = :n", n=name)
         if not kinds or kinds[0][0] != "table" or str(kinds[0][1]).upper().startswith("CREATE VIRTUAL"):
             return "it is no ordinary table"
+        if _CONFLICT_CLAUSE.search(without_quotes(str(kinds[0][1]))):
+            return "its definition has a clause ON CONFLICT, which deletes or ends more than a statement says"
         triggers = f"SELECT name FROM {prefix}sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(:n)"
         return _trigger_problem(_all(connection, triggers, n=name))
 
     def _unique(self, connection: Connection, prefix: str, name: str) -> list[tuple[str, ...]]:
-        indexes = _all(connection, f"PRAGMA {prefix}index_list({quoted(name)})")
+        indexes = _all(connection, f"PRAGMA {prefix}index_list({escaped(quoted(name))})")
         sets = []
         for index in indexes:
             if index[2] and not index[4]:
-                columns = [row[2] for row in _all(connection, f"PRAGMA {prefix}index_info({quoted(index[1])})")]
+                columns = [
+                    row[2] for row in _all(connection, f"PRAGMA {prefix}index_info({escaped(quoted(index[1]))})")
+                ]
                 if None not in columns:
                     sets.append(tuple(columns))
         return sets
@@ -105,15 +115,17 @@ class Sqlite:
     def _references(self, connection: Connection, prefix: str, name: str, key: tuple[str, ...]) -> list[Reference]:
         references: dict[tuple[str, int], list[Any]] = {}
         tables = _all(connection, f"SELECT name FROM {prefix}sqlite_master WHERE type = 'table'")
+        own = _all(connection, f"PRAGMA {prefix}table_xinfo({escaped(quoted(name))})")
+        spelled = {row[1].lower(): row[1] for row in own}  # A foreign key may spell what it refers to in another case.
         for (child,) in tables:
-            for row in _all(connection, f"PRAGMA {prefix}foreign_key_list({quoted(child)})"):
+            for row in _all(connection, f"PRAGMA {prefix}foreign_key_list({escaped(quoted(child))})"):
                 if row[2].lower() == name.lower():
                     references.setdefault((child, row[0]), []).append(row)
         return [
             Reference(
                 child=f"{prefix}{quoted(child)}",
                 columns=tuple(row[3] for row in rows),
-                parent_columns=tuple(row[4] or key[i] for i, row in enumerate(rows)),
+                parent_columns=tuple(spelled[row[4].lower()] if row[4] else key[i] for i, row in enumerate(rows)),
                 on_delete=_action(rows[0][6]),
                 on_update=_action(rows[0][5]),
             )
@@ -133,6 +145,13 @@ class Sqlite:
     def prepare_guard(self, connection: Connection) -> None:
         """See Database.prepare_guard: whoever writes is alone."""
         self.begin(connection)
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return what is written before a table's name, and the bare name."""
+    found = _NAME.fullmatch(name)
+    assert found is not None
+    return escaped(found[1] or ""), found[2].replace('""', '"')
 
 
 def _action(word: str) -> str:
@@ -158,7 +177,9 @@ class Postgres:
 
     def name_of(self, connection: Connection, table: sa.Table) -> str:
         """See Database.name_of. Qualified, so that it means the same under another search path."""
-        spelled = connection.dialect.identifier_preparer.format_table(table)
+        preparer = connection.dialect.identifier_preparer
+        spelled = preparer.format_table(table)
+        spelled = spelled.replace("%%", "%") if preparer._double_percents else spelled  # noqa: SLF001 - here it is a value.
         sql = (
             "SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) FROM pg_class c "
             f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {_TABLE}"
@@ -181,7 +202,8 @@ class Postgres:
             connection,
             "SELECT i.indisprimary, (SELECT array_agg(CAST(a.attname AS text) ORDER BY k.n) "
             "FROM unnest(i.indkey) WITH ORDINALITY k(no, n) "
-            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no WHERE k.n <= i.indnkeyatts) "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no WHERE k.n <= i.indnkeyatts), "
+            "(SELECT CAST(relname AS text) FROM pg_class WHERE oid = i.indexrelid) "
             f"FROM pg_index i WHERE i.indrelid = {_TABLE} AND i.indisunique AND i.indpred IS NULL "
             "AND i.indexprs IS NULL ORDER BY i.indisprimary DESC",
             t=name,
@@ -195,6 +217,7 @@ class Postgres:
             problem=self._problem(connection, name),
             overriding="OVERRIDING SYSTEM VALUE ",
             lock=" FOR UPDATE",
+            unique_names=tuple(row[2] for row in unique),
         )
 
     def _problem(self, connection: Connection, name: str) -> str | None:
@@ -255,4 +278,7 @@ def _postgres_column(table: str, name: str, kind: str, generated: str) -> Column
         read = f"to_json({full}) #>> '{{}}'"  # ... and of these on its DateStyle.
     else:
         read = f"CAST({full} AS text)"
-    return Column(name=name, read=read, write=f"CAST(CAST({{}} AS text) AS {kind})", generated=generated != "")
+    spelled = escaped(kind).replace("{", "{{").replace("}", "}}")
+    return Column(
+        name=name, read=read, write=f"CAST(CAST({{}} AS text) AS {spelled})", generated=generated != "", kind=kind
+    )

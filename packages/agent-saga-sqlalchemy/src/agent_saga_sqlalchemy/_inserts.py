@@ -1,8 +1,8 @@
-"""Inserts and upserts: which rows they have made, and which they have found."""
+"""Inserts and upserts: which rows they have made, which they have found, and which they have replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -11,105 +11,151 @@ from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.sql import dml
 from sqlalchemy.sql.elements import BindParameter
 
-from agent_saga_sqlalchemy._rows import OWN, Facts, Key, Row, as_row, condition, find, run
-from agent_saga_sqlalchemy._statements import NotCapturable
+from agent_saga_sqlalchemy import _cascades as cascades
+from agent_saga_sqlalchemy._rows import OWN, Facts, Key, Row, as_row, condition, escaped, find, run
+from agent_saga_sqlalchemy._statements import NotCapturable, prefix_of
 
 if TYPE_CHECKING:
     from agent_saga_sqlalchemy._capture import Pending
+    from agent_saga_sqlalchemy._transaction import Work
 
 _AT_ONCE: Final = 200
 
 
-def prepare(
-    connection: Connection,
-    statement: dml.Insert,
-    parameters: Sequence[Mapping[str, Any]],
-    facts: Facts,
-    table: sa.Table,
-) -> tuple[dml.Insert, dict[Key, Row]]:
-    """Return the insert to run, and the rows that it may find there (by key).
+def prepare(connection: Connection, pending: Pending, facts_of: cascades.FactsOf) -> dml.Insert:
+    """Return the insert to run; note which rows it may meet, and what changes with them.
 
     Raises:
         NotCapturable: the rows that it makes could not be found again.
     """
-    if any(name not in {column.name for column in table.columns} for name in facts.key):
-        raise NotCapturable(f"the primary key of {facts.name} is not a part of its Table object; nothing ran")
-    if is_upsert(statement):
-        found = _by_values(connection, facts, table, _candidates(statement, parameters, facts, table))
-        return statement, {facts.key_of(row): row for row in found}
-    if not statement._returning and not _tells_keys(statement, parameters):  # noqa: SLF001 - no public reader.
-        statement = statement.returning(*_key_columns(table, facts))
-    return statement, {}
-
-
-def finish(
-    connection: Connection, pending: Pending, result: sa.CursorResult[Any]
-) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yield each row that was inserted or updated, before and after."""
     statement, facts, table = pending.statement, pending.facts, pending.table
     assert isinstance(statement, dml.Insert)
-    if is_upsert(statement):
-        candidates = _candidates(statement, pending.parameters, facts, table)
-        rows = find(connection, facts, list(pending.rows))
-        rows += _by_values(connection, facts, table, candidates, lock=False)  # A lock would hide who wrote the row.
-        now = {facts.key_of(row): row for row in rows}
-        if any(key not in now for key in pending.rows):
-            raise NotCapturable(f"an upsert moved a row of {facts.name} where it cannot be found")
-        _check_not_raced(connection, facts, [key for key in now if key not in pending.rows])
-        yield from ((pending.rows.get(key), row) for key, row in now.items())
-        return
+    if any(name not in {column.name for column in table.columns} for name in facts.key):
+        raise NotCapturable(f"the primary key of {facts.name} is not a part of its Table object; nothing ran")
+    if _updates(statement) or _replaces(statement):
+        wanted = _candidates(connection, statement, pending)
+        pending.rows = {facts.key_of(row): row for row in _by_values(connection, facts, table, wanted)}
+        met = list(pending.rows.values())
+        if _replaces(statement):
+            pending.kids = cascades.of_delete(connection, facts, met, facts_of)
+        else:
+            pending.kids = cascades.of_update(connection, facts, met, _assigned(statement, table), facts_of)
+        pending.count = None if facts.lock else _count(connection, facts)
+    return _telling_keys(statement, pending)
+
+
+def finish(connection: Connection, work: Work, pending: Pending, result: sa.CursorResult[Any]) -> None:
+    """Note each row that was inserted, updated or replaced, before and after.
+
+    Raises:
+        NotCapturable: some of them cannot be found, or others were changed too; the transaction must not commit.
+    """
+    facts, statement = pending.facts, pending.statement
+    assert isinstance(statement, dml.Insert)
     if _tells_keys(statement, pending.parameters):
+        primary = [column.name for column in pending.table.primary_key.columns]
         keys = list(result.context.inserted_primary_key_rows)
-        primary = list(table.primary_key.columns)
-    elif statement._returning:  # noqa: SLF001 - no public reader.
-        keys, primary = _peeked(result, _key_columns(table, facts), facts), _key_columns(table, facts)
-        rows = find(connection, facts, keys) if facts.lock else []
-        if facts.lock:
-            yield from _all_found(rows, len(keys), facts)
-            return
+        wanted = [dict(zip(primary, key or (None,), strict=False)) for key in keys]
+        rows = _by_values(connection, facts, pending.table, wanted)
     else:
-        keys, primary = [tuple(row) for row in result.fetchall()], _key_columns(table, facts)
-    wanted = [dict(zip((c.name for c in primary), key or (None,), strict=False)) for key in keys]
-    yield from _all_found(_by_values(connection, facts, table, wanted), len(keys), facts)
+        keys = _peeked(result, pending)
+        rows = find(connection, facts, keys, lock=not _updates(statement))  # A lock would hide who wrote the row.
+    made = {facts.key_of(row): row for row in rows}
+    if len(made) != len(set(keys)):
+        raise NotCapturable(f"{len(keys)} rows were inserted into {facts.name}, and {len(made)} of them found again")
+    if _updates(statement) or _replaces(statement):
+        _note_met(connection, work, pending, made)
+    for key, row in made.items():
+        if key not in pending.rows:
+            work.add(facts, None, row)
 
 
-def _all_found(rows: list[Row], count: int, facts: Facts) -> Iterator[tuple[None, Row]]:
-    if len({facts.key_of(row) for row in rows}) != count:
-        raise NotCapturable(f"{count} rows were inserted into {facts.name}, and {len(rows)} of them found again")
-    yield from ((None, row) for row in rows)
+def _note_met(connection: Connection, work: Work, pending: Pending, made: Mapping[Key, Row]) -> None:
+    """Note what became of the rows that were there; nothing else may have been."""
+    facts, replaces = pending.facts, _replaces(pending.statement)
+    left = {facts.key_of(row): row for row in find(connection, facts, list(pending.rows))}
+    if not replaces and len(left) < len(pending.rows):
+        raise NotCapturable(f"an upsert moved a row of {facts.name} where it cannot be found")
+    fresh = [key for key in made if key not in pending.rows]
+    if pending.count is None:
+        _check_not_raced(connection, facts, fresh)
+    elif pending.count + len(fresh) - (len(pending.rows) - len(left)) != _count(connection, facts):
+        raise NotCapturable(f"an insert met rows of {facts.name} that could not be told before")
+    parents = {(facts.name, key): left.get(key) for key in pending.rows}
+    for kid, row in cascades.now(connection, pending.kids, parents, deleted=replaces):
+        work.add(kid.facts, kid.row, row, follows=not replaces and kid.reference.on_update == "CASCADE")
+    for key, row in pending.rows.items():
+        work.add(facts, row, left.get(key))
 
 
-def is_upsert(statement: dml.Insert) -> bool:
-    """Tell whether an insert may update."""
-    return getattr(statement, "_post_values_clause", None) is not None
+def _updates(statement: dml.UpdateBase) -> bool:
+    return hasattr(getattr(statement, "_post_values_clause", None), "update_values_to_set")
+
+
+def _replaces(statement: dml.UpdateBase) -> bool:
+    return prefix_of(statement) == "OR REPLACE"
+
+
+def _ignores(statement: dml.Insert) -> bool:
+    clause = getattr(statement, "_post_values_clause", None)
+    return (clause is not None and not _updates(statement)) or prefix_of(statement) == "OR IGNORE"
+
+
+def _assigned(statement: dml.UpdateBase, table: sa.Table) -> frozenset[str]:
+    assigned = dict(statement._post_values_clause.update_values_to_set)  # type: ignore[attr-defined]  # noqa: SLF001
+    names = {column.key: column.name for column in table.columns}
+    keys = [getattr(column, "key", column) for column in assigned]
+    return frozenset(names.get(key, key) for key in keys)
+
+
+# -- the keys of what was inserted ------------------------------------------------------------------------------------
+
+
+def _telling_keys(statement: dml.Insert, pending: Pending) -> dml.Insert:
+    """Return the insert with a RETURNING from which the keys of its rows can be told."""
+    if _tells_keys(statement, pending.parameters):
+        return statement
+    own = list(statement._returning)  # noqa: SLF001 - no public reader.
+    named = [part for one in own for part in (one.c if isinstance(one, sa.FromClause) else [one])]
+    wanted = [column for column in _key_columns(pending) if not any(_is_column(part, column) for part in named)]
+    if wanted and statement._return_defaults:  # noqa: SLF001
+        raise NotCapturable(f"an insert into {pending.facts.name} must return its primary key, or no column at all")
+    pending.hides = len(wanted) if own else 0
+    return statement.returning(*wanted) if wanted else statement
 
 
 def _tells_keys(statement: dml.Insert, parameters: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether SQLAlchemy itself learns the keys of the new rows."""
-    if statement._returning:  # noqa: SLF001
+    if statement._returning or _updates(statement) or _ignores(statement) or _replaces(statement):  # noqa: SLF001
         return False
     plain = statement.select is None and not statement._multi_values  # noqa: SLF001
     return plain and (len(parameters) == 1 or bool(statement._return_defaults))  # noqa: SLF001
 
 
-def _key_columns(table: sa.Table, facts: Facts) -> list[sa.Column[Any]]:
-    columns = {column.name: column for column in table.columns}
-    return [columns[name] for name in facts.key]
+def _key_columns(pending: Pending) -> list[sa.Column[Any]]:
+    columns = {column.name: column for column in pending.table.columns}
+    return [columns[name] for name in pending.facts.key]
 
 
-def _peeked(result: sa.CursorResult[Any], columns: Sequence[sa.Column[Any]], facts: Facts) -> list[Key]:
-    """Return the keys among what a RETURNING of the program's own gives, and leave the rows for the program."""
-    compiled: Any = result.context.compiled
-    entries = compiled._result_columns  # noqa: SLF001 - no public reader.
+def _peeked(result: sa.CursorResult[Any], pending: Pending) -> list[Key]:
+    """Return the keys among what RETURNING gives, and leave for the program the rows that it has asked for."""
+    context: Any = result.context
+    entries = context.compiled._result_columns  # noqa: SLF001 - no public reader.
     places = []
-    for column in columns:
+    for column in _key_columns(pending):
         place = [i for i, entry in enumerate(entries) if any(_is_column(part, column) for part in entry[2])]
         if not place:
-            raise NotCapturable(f"RETURNING of an insert into {facts.name} must name its primary key inside a saga")
+            raise NotCapturable(f"RETURNING of an insert into {pending.facts.name} does not tell its primary key")
         places.append(place[0])
-    rows = result.cursor_strategy.fetchall(result, result.cursor)
+    rows = list(result.cursor_strategy.fetchall(result, result.cursor))
+    context._rowcount = len(rows)  # noqa: SLF001 - as its execution option preserve_rowcount does.
     result.cursor_strategy = FullyBufferedCursorFetchStrategy(result.cursor, initial_buffer=rows)
-    return [tuple(row[i] if not facts.lock else str(row[i]) for i in places) for row in rows]
+    keys = [tuple(row[i] if not pending.facts.lock else str(row[i]) for i in places) for row in rows]
+    if not pending.statement._returning:  # noqa: SLF001
+        result.close()
+    elif pending.hides:
+        result._metadata = result._metadata._reduce(range(len(entries) - pending.hides))  # noqa: SLF001 - as columns().
+    return keys
 
 
 def _is_column(part: Any, column: sa.Column[Any]) -> bool:
@@ -120,21 +166,14 @@ def _is_column(part: Any, column: sa.Column[Any]) -> bool:
 # -- rows by values of the program ----------------------------------------------------------------------------------
 
 
-def _by_values(
-    connection: Connection,
-    facts: Facts,
-    table: sa.Table,
-    wanted: Sequence[Mapping[str, Any]],
-    *,
-    lock: bool = True,
-) -> list[Row]:
+def _by_values(connection: Connection, facts: Facts, table: sa.Table, wanted: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return, and lock, the rows with these values, which are the program's own, not raw ones."""
     columns = {column.name: column for column in table.columns}
     raw: list[Any] = [sa.literal_column(column.read).label(f"agent_saga_{i}") for i, column in enumerate(facts.columns)]
     rows = []
     for begin in range(0, len(wanted), _AT_ONCE):
         query = sa.select(*raw).select_from(table).where(_any_of(columns, wanted[begin : begin + _AT_ONCE]))
-        if facts.lock and lock:
+        if facts.lock:
             query = query.with_for_update(of=table)
         rows += [as_row(facts, found) for found in connection.execute(query, execution_options=OWN).all()]
     return rows
@@ -147,37 +186,47 @@ def _any_of(columns: Mapping[str, sa.Column[Any]], wanted: Sequence[Mapping[str,
     return sa.or_(*(sa.and_(*(columns[name] == value for name, value in one.items())) for one in wanted))
 
 
-def _candidates(
-    statement: dml.Insert, parameters: Sequence[Mapping[str, Any]], facts: Facts, table: sa.Table
-) -> list[dict[str, Any]]:
-    """Return the values of each unique key that the rows of an upsert have: what they may meet, and are found by."""
-    clause = statement._post_values_clause  # noqa: SLF001 - no public reader.
-    target = [getattr(column, "name", column) for column in getattr(clause, "inferred_target_elements", None) or ()]
-    updates = hasattr(clause, "update_values_to_set")
+def _candidates(connection: Connection, statement: dml.Insert, pending: Pending) -> list[dict[str, Any]]:
+    """Return the values by which the rows of an upsert may meet others: those of its target, or of each key."""
+    facts = pending.facts
+    needed = _target(statement, facts)
     candidates = []
-    for values in _values_of(statement, parameters, facts, table):
-        known = [keys for keys in facts.unique if all(values.get(name) is not None for name in keys)]
-        needed = [keys for keys in facts.unique if set(keys) == set(target)] if target else list(facts.unique)
-        if not known or (updates and (not needed or any(keys not in known for keys in needed))):
+    for values in _values_of(connection, statement, pending):
+        known = [keys for keys in needed if all(values.get(name) is not None for name in keys)]
+        if not needed or (not _replaces(statement) and any(values.get(name, ...) is ... for k in needed for name in k)):
             raise NotCapturable(
-                f"an upsert into {facts.name} must name the columns of its conflict target (index_elements) and give "
-                "their values as plain values; it did not run"
+                f"an upsert into {facts.name} must name its conflict target (index_elements, or a constraint), and "
+                "give the target's columns plain values; it did not run"
             )
         candidates += [{name: values[name] for name in keys} for keys in known]
     return candidates
 
 
-def _values_of(
-    statement: dml.Insert, parameters: Sequence[Mapping[str, Any]], facts: Facts, table: sa.Table
-) -> list[dict[str, Any]]:
+def _target(statement: dml.Insert, facts: Facts) -> list[tuple[str, ...]]:
+    """Return the unique keys by which an upsert can meet a row."""
+    clause = statement._post_values_clause  # noqa: SLF001 - no public reader.
+    name = getattr(clause, "constraint_target", None)
+    if name is not None:
+        return [keys for keys, known in zip(facts.unique, facts.unique_names, strict=False) if known == str(name)]
+    elements = getattr(clause, "inferred_target_elements", None) or ()
+    target = {getattr(column, "name", column) for column in elements}
+    return [keys for keys in facts.unique if set(keys) == target] if target else list(facts.unique)
+
+
+def _values_of(connection: Connection, statement: dml.Insert, pending: Pending) -> list[dict[str, Any]]:
+    """Return, by column name, the values that the rows to insert have; of an expression there is none (...)."""
+    names = {column.key: column.name for column in pending.table.columns}
     if statement.select is not None:
-        raise NotCapturable(f"an upsert into {facts.name} from a SELECT cannot be captured; it did not run")
-    names = {column.key: column.name for column in table.columns}
+        keys = [names[getattr(key, "key", key)] for key in statement._select_names or ()]  # noqa: SLF001
+        (given,) = pending.parameters
+        found = connection.execute(statement.select, given, execution_options=OWN)
+        return [dict(zip(keys, row, strict=True)) for row in found]
     rows: list[Any] = [row for rows in statement._multi_values for row in rows]  # noqa: SLF001
-    rows = rows or [{**(statement._values or {}), **given} for given in parameters]  # noqa: SLF001
+    rows = rows or [{**(statement._values or {}), **given} for given in pending.parameters]  # noqa: SLF001
     plain = []
     for row in rows:
-        pairs = row.items() if isinstance(row, Mapping) else zip((c.key for c in table.columns), row, strict=False)
+        keyed = [column.key for column in pending.table.columns]
+        pairs = row.items() if isinstance(row, Mapping) else zip(keyed, row, strict=False)
         values = {getattr(column, "key", column): _plain(value) for column, value in pairs}
         plain.append({names[key]: value for key, value in values.items() if key in names})
     return plain
@@ -186,15 +235,20 @@ def _values_of(
 def _plain(value: Any) -> Any:
     if isinstance(value, BindParameter):
         return value.effective_value
-    return None if isinstance(value, sa.sql.ClauseElement) else value
+    return ... if isinstance(value, sa.sql.ClauseElement) else value
+
+
+def _count(connection: Connection, facts: Facts) -> int:
+    return int(run(connection, f"SELECT count(*) FROM {escaped(facts.name)}").scalar_one())  # noqa: S608
 
 
 def _check_not_raced(connection: Connection, facts: Facts, keys: Sequence[Key]) -> None:
     """PostgreSQL: a row that nobody saw may have been there all the same, committed by another one meanwhile."""
-    for begin in range(0, len(keys) if facts.lock else 0, _AT_ONCE):
-        where, values = condition(facts, facts.key, keys[begin : begin + _AT_ONCE])
-        sql = f"SELECT count(*) FROM {facts.name} WHERE ({where}) AND CAST(xmax AS text) <> '0'"  # noqa: S608
-        if run(connection, sql, values).scalar():
-            raise NotCapturable(
-                f"another transaction inserted a row of {facts.name} at the same time; run the transaction again"
-            )
+    if not keys:
+        return
+    where, values = condition(facts, facts.key, keys)
+    sql = f"SELECT count(*) FROM {escaped(facts.name)} WHERE {where} AND CAST(xmax AS text) <> '0'"  # noqa: S608
+    if run(connection, sql, values).scalar():
+        raise NotCapturable(
+            f"another transaction inserted a row of {facts.name} at the same time; run the transaction again"
+        )

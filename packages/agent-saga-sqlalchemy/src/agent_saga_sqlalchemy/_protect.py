@@ -90,6 +90,13 @@ def _is_left_to_its_tool() -> bool:
     return declaration is not None and declaration.compensate is not None
 
 
+def _forget_failed(work: Work) -> None:
+    """A statement before this one has failed; one of many parameter sets may have done a part of its work."""
+    pending, work.pending = work.pending, None
+    if pending is not None and len(pending.parameters) > 1:
+        work.breaks(f"a statement on {pending.facts.name} with many parameter sets failed, and some of them may stand")
+
+
 class _Hooks:
     """What is called around each statement and each transaction of an engine."""
 
@@ -106,7 +113,7 @@ class _Hooks:
             return statement, many, parameters
         work = work_of(connection)
         if work is not None:
-            work.pending = None  # Of a statement that failed.
+            _forget_failed(work)
         written = None if _is_left_to_its_tool() else written_by(statement, options)
         if written is None:
             return statement, many, parameters
@@ -142,7 +149,7 @@ class _Hooks:
         try:
             capture.after(connection, work, result)
         except BaseException as error:
-            work.broken = f"{type(error).__name__}: {error}"
+            work.breaks(f"{type(error).__name__}: {error}")
             raise
 
     def before_cursor_execute(  # noqa: PLR0917 - as before_execute.
@@ -196,17 +203,19 @@ class _Hooks:
             return
         # SQLite: a savepoint outside of a transaction is one itself, and its release would commit, unseen.
         work = self._work(connection, saga.id, {})
-        work.marks.append(len(work.changes))
+        # The event comes before the savepoint has its name; its rollback and release tell it.
+        number = getattr(connection, "_Connection__savepoint_seq", -1) + 1
+        work.marks.append((name or f"sa_savepoint_{number}", len(work.changes)))
 
     def rollback_savepoint(self, connection: Connection, name: str, context: None) -> None:
         work = work_of(connection)
-        if work is not None:
-            work.rolled_back_to()
+        if work is not None and not _is_left_to_its_tool():
+            work.rolled_back_to(name)
 
     def release_savepoint(self, connection: Connection, name: str, context: None) -> None:
         work = work_of(connection)
-        if work is not None and work.marks:
-            work.marks.pop()
+        if work is not None:
+            work.released(name)
 
     def prepare_twophase(self, connection: Connection, xid: Any) -> None:
         work = work_of(connection)
@@ -233,6 +242,7 @@ class _Hooks:
 
     def _check(self, work: Work) -> None:
         saga = current_saga()
+        _forget_failed(work)
         if work.broken is not None:
             raise NotCapturable(f"the transaction was rolled back: {work.broken}")
         if work.changes and (saga is None or saga.id != work.saga_id):

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 from agent_saga import ALREADY_DONE, Conflict
 from agent_saga_sqlalchemy import _guard_rows as guard_rows
 from agent_saga_sqlalchemy._databases import Database
-from agent_saga_sqlalchemy._rows import Facts, Key, Row, delete, find, insert, update
+from agent_saga_sqlalchemy._rows import Facts, Key, Reference, Row, delete, find, insert, run, update, update_many
 from agent_saga_sqlalchemy._transaction import key_after, key_before, same
 
 Change = dict[str, Any]
@@ -44,6 +44,7 @@ def restore(connection: Connection, database: Database, transaction_id: str, cha
     try:
         left.check(connection, facts_of)
         _write(connection, changes, facts_of)
+        left.check_restored(connection, facts_of)
     except exc.IntegrityError as error:
         raise Conflict(f"the database refuses it, because of what others wrote since: {error.orig}") from error
     return None
@@ -65,8 +66,58 @@ def _write(connection: Connection, changes: Sequence[Change], facts_of: Callable
         elif kind == "insert":
             delete(connection, facts, [key_after(change) for change in those])
         else:
-            for change in those:
-                update(connection, facts, key_after(change), change["before"])
+            _write_back(connection, facts, those)
+
+
+def _write_back(connection: Connection, facts: Facts, changes: Sequence[Change]) -> None:
+    """Update rows, in an order in which no unique key is taken twice: the order of their statement was such a one.
+
+    What a foreign key changed together with its parent is back already, with it.
+    """
+    todo = [change for change in changes if not change.get("follows")]
+    follows = [change for change in changes if change.get("follows")]
+    there = {facts.key_of(row): row for row in find(connection, facts, [key_before(change) for change in follows])}
+    for change in follows:
+        row = there.get(key_before(change))
+        if row is None or any(not same(row[name], value) for name, value in change["before"].items()):
+            todo.append(change)
+    if facts.lock and len(todo) > 1 and _at_once(connection, facts, todo):
+        return
+    while todo:
+        tries = [(change, _tried(connection, update, facts, key_after(change), change["before"])) for change in todo]
+        blocked = [change for change, error in tries if error is not None]
+        if len(blocked) == len(todo) and tries[0][1] is not None:
+            raise tries[0][1]
+        todo = blocked
+
+
+def _at_once(connection: Connection, facts: Facts, changes: Sequence[Change]) -> bool:
+    """PostgreSQL: update rows in one statement, at whose end foreign keys are checked; False where a key is taken."""
+    keys = [key_after(change) for change in changes]
+    if len(set(keys)) < len(keys):
+        return False
+    now = {facts.key_of(row): row for row in find(connection, facts, keys)}
+    names = dict.fromkeys(name for change in changes for name in change["before"])
+    if not all(key in now for key in keys):
+        return False
+    rows = [
+        (key, {name: change["before"].get(name, now[key][name]) for name in names})
+        for key, change in zip(keys, changes, strict=True)
+    ]
+    return _tried(connection, update_many, facts, rows) is None
+
+
+def _tried(connection: Connection, write: Callable[..., None], *arguments: Any) -> exc.IntegrityError | None:
+    """Write in a savepoint; return the error that it was rolled back for."""
+    run(connection, "SAVEPOINT agent_saga_write")
+    try:
+        write(connection, *arguments)
+    except exc.IntegrityError as error:
+        run(connection, "ROLLBACK TO SAVEPOINT agent_saga_write")
+        return error
+    finally:
+        run(connection, "RELEASE SAVEPOINT agent_saga_write")
+    return None
 
 
 def _kind(change: Change) -> tuple[str, str]:
@@ -88,6 +139,7 @@ class Left:
         self.rows: dict[tuple[str, Key], Row | None] = {}
         self.made: set[tuple[str, Key]] = set()
         self._before: dict[tuple[str, Key], Row | None] = {}
+        self._origin: dict[tuple[str, Key], tuple[str, Key] | None] = {}  # Where a row was before the step.
         for change in changes:
             self._follow(change)
 
@@ -95,16 +147,19 @@ class Left:
         old, new = (change["table"], key_before(change)), (change["table"], key_after(change))
         if change["before"] is None:
             self._before.setdefault(new, None)
+            self._origin[new] = None
             self.rows[new] = dict(change["after"])
             self.made.add(new)
             return
-        self._before.setdefault(old, change["before"])
-        known = self.rows.get(old) or {}
+        origin, known = self._origin.pop(old, old), self.rows.get(old) or {}
+        if origin is not None:  # The first image of a column is the one from before the step.
+            self._before[origin] = {**change["before"], **(self._before.get(origin) or {})}
         made = old in self.made
         self.made.discard(old)
         self.rows[old] = None
         if change["after"] is not None:
-            self._before.setdefault(new, change["before"])
+            self._before.setdefault(new, None)
+            self._origin[new] = origin
             self.rows[new] = {**known, **change["after"]}
             if made:
                 self.made.add(new)
@@ -122,12 +177,43 @@ class Left:
             for key in keys:
                 self._compare((table, key), now.get(key))
             for reference in facts.referenced_by:
-                if reference.on_delete:
-                    made = [self.rows[one] for one in self.made if one[0] == table]
-                    parents = [tuple(row[name] for name in reference.parent_columns) for row in made if row]
+                ours = [self.rows[one] for one in self.rows if one[0] == table and self._takes(one, reference)]
+                if ours:
+                    parents = [tuple(row[name] for name in reference.parent_columns) for row in ours if row]
                     child = facts_of(reference.child)
                     for row in find(connection, child, parents, reference.columns):
                         self._check_dependent(child, row, reference.columns, table)
+
+    def _takes(self, place: tuple[str, Key], reference: Reference) -> bool:
+        """Tell whether to take a row back would change rows that refer to it."""
+        row = self.rows[place]
+        if row is None or not row.keys() >= set(reference.parent_columns):
+            return False
+        if place in self.made:
+            return bool(reference.on_delete)
+        return reference.on_update in {"SET NULL", "SET DEFAULT"}
+
+    def check_restored(self, connection: Connection, facts_of: Callable[[str], Facts]) -> None:
+        """Read what is there now.
+
+        Raises:
+            LookupError: it is not what was there before the step; nothing may be committed.
+        """
+        for table in dict.fromkeys(name for name, _ in self._before):
+            facts = facts_of(table)
+            keys = [key for name, key in self._before if name == table]
+            now = {facts.key_of(row): row for row in find(connection, facts, keys)}
+            written = {column.name for column in facts.columns if not column.generated}
+            for key in keys:
+                before, row = self._before[table, key], now.get(key)
+                right = (before is None) == (row is None) and all(
+                    same(value, (row or {})[name]) for name, value in (before or {}).items() if name in written
+                )
+                if not right:
+                    raise LookupError(
+                        f"{table} {', '.join(map(str, key))} could not be restored: it was {before!r}, and what could "
+                        f"be written is {row!r}; nothing was committed"
+                    )
 
     def _compare(self, place: tuple[str, Key], now: Row | None) -> None:
         ours = self.rows[place]

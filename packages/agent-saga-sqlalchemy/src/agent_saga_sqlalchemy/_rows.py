@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +17,7 @@ Key = tuple[Any, ...]
 OWN: Final = {"agent_saga": "own"}
 """Execution options of our own statements: the hooks leave them alone."""
 _VALUES_MAX: Final = 20_000
-_KEYS_MAX: Final = 200
+_KEYS_MAX: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,14 @@ class Column:
         read: SQL that gives its raw value.
         write: SQL that makes a value of the parameter `{}`.
         generated: the database computes it, and nobody may write it.
+        kind: of a column of PostgreSQL, the name of its type.
     """
 
     name: str
     read: str
     write: str
     generated: bool
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class Facts:
         name: as SQL spells it, the same in every session.
         key: the columns of its primary key.
         unique: the columns of each unique key, the primary one included.
+        unique_names: what PostgreSQL calls them, in the same order.
         problem: why changes of it cannot be captured.
         overriding: SQL that lets an insert write identity columns.
         lock: SQL at the end of a select that locks what it finds.
@@ -67,6 +71,7 @@ class Facts:
     problem: str | None
     overriding: str
     lock: str
+    unique_names: tuple[str, ...] = ()
 
     def key_of(self, row: Row) -> Key:
         """Return the key of a whole row."""
@@ -85,7 +90,7 @@ class Facts:
 
 
 def quoted(name: str) -> str:
-    """Return an identifier in quotes, colons escaped for `text()`."""
+    """Return an identifier in quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -109,27 +114,48 @@ def as_row(facts: Facts, values: Sequence[Any]) -> Row:
     return {column.name: value for column, value in zip(facts.columns, values, strict=False)}
 
 
-def condition(facts: Facts, columns: Sequence[str], keys: Sequence[Key]) -> tuple[str, Row]:
-    """Return SQL that is true of the rows whose columns have these values, and its parameters."""
-    values: Row = {}
-    alternatives = []
-    for key in keys:
-        parts = []
-        for name, value in zip(columns, key, strict=True):
-            parameter = f"k{len(values)}"
-            values[parameter] = value
-            parts.append(f"{escaped(quoted(name))} = {facts.column(name).write.format(':' + parameter)}")
-        alternatives.append(" AND ".join(parts))
-    return " OR ".join(f"({one})" for one in alternatives), values
+def condition(facts: Facts, columns: Sequence[str], keys: Sequence[Key], name: str = "k") -> tuple[str, Row]:
+    """Return SQL that is true of the rows whose columns have one of these values, and its parameters.
+
+    Few parameters, and no chain of OR: neither database takes either of them by the thousand.
+    """
+    those = [facts.column(column) for column in columns]
+    left = ", ".join(f"{escaped(facts.name)}.{escaped(quoted(column.name))}" for column in those)
+    left = f"({left})" if len(those) > 1 else left
+    if facts.lock and not any(column.kind.endswith("]") for column in those):
+        arrays = {f"{name}{i}": _array([key[i] for key in keys]) for i in range(len(those))}
+        listed = ", ".join(f"CAST(CAST(:{name}{i} AS text) AS {escaped(c.kind)}[])" for i, c in enumerate(those))
+        return f"{left} IN (SELECT * FROM unnest({listed}))", arrays  # noqa: S608 - quoted names.
+    if not facts.lock and all(_is_plain(value) for key in keys for value in key):
+        listed = ", ".join(f"json_extract(value, '$[{i}]')" for i in range(len(those)))
+        sql = f"{left} IN (SELECT {listed} FROM json_each(:{name}))"  # noqa: S608 - quoted names.
+        return sql, {name: json.dumps([list(key) for key in keys])}
+    values: Row = {f"{name}{i}_{j}": value for i, key in enumerate(keys) for j, value in enumerate(key)}
+    rows = (
+        ", ".join(column.write.format(f":{name}{i}_{j}") for j, column in enumerate(those)) for i in range(len(keys))
+    )
+    return f"{left} IN (VALUES {', '.join(f'({row})' for row in rows)})", values
 
 
-def find(connection: Connection, facts: Facts, keys: Sequence[Key], columns: Sequence[str] = ()) -> list[Row]:
+def _array(values: Sequence[Any]) -> str:
+    escapes = str.maketrans({"\\": r"\\", '"': r"\""})
+    return "{" + ",".join(f'"{str(value).translate(escapes)}"' for value in values) + "}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether JSON in SQLite gives a value back as it was."""
+    return type(value) is int or (type(value) is str and "\0" not in value)
+
+
+def find(
+    connection: Connection, facts: Facts, keys: Sequence[Key], columns: Sequence[str] = (), *, lock: bool = True
+) -> list[Row]:
     """Return, and lock, the rows whose key (or `columns`) has one of these values."""
     rows: list[Row] = []
     wanted = list(dict.fromkeys(key for key in keys if None not in key))
     for begin in range(0, len(wanted), _KEYS_MAX):
         where, values = condition(facts, columns or facts.key, wanted[begin : begin + _KEYS_MAX])
-        sql = f"SELECT {escaped(read_list(facts))} FROM {escaped(facts.name)} WHERE {where}{facts.lock}"  # noqa: S608 - quoted names.
+        sql = f"SELECT {escaped(read_list(facts))} FROM {escaped(facts.name)} WHERE {where}{facts.lock if lock else ''}"  # noqa: S608 - quoted names.
         rows += [as_row(facts, found) for found in run(connection, sql, values)]
     return rows
 
@@ -151,8 +177,8 @@ def insert(connection: Connection, facts: Facts, rows: Sequence[Row]) -> None:
 
 def delete(connection: Connection, facts: Facts, keys: Sequence[Key]) -> None:
     """Delete rows by key."""
-    for part in _parts(keys, len(facts.key)):
-        where, values = condition(facts, facts.key, part)
+    for begin in range(0, len(keys), _KEYS_MAX):
+        where, values = condition(facts, facts.key, keys[begin : begin + _KEYS_MAX])
         run(connection, f"DELETE FROM {escaped(facts.name)} WHERE {where}", values)  # noqa: S608
 
 
@@ -167,6 +193,26 @@ def update(connection: Connection, facts: Facts, key: Key, changed: Row) -> None
         f"{escaped(quoted(column.name))} = {column.write.format(f':v{i}')}" for i, column in enumerate(columns)
     )
     run(connection, f"UPDATE {escaped(facts.name)} SET {assigned} WHERE {where}", values)  # noqa: S608
+
+
+def update_many(connection: Connection, facts: Facts, rows: Sequence[tuple[Key, Row]]) -> None:
+    """Write the same columns of many rows, of PostgreSQL, by key, in as few statements as can be."""
+    columns = [facts.column(name) for name in rows[0][1] if not facts.column(name).generated]
+    those = [facts.column(name) for name in facts.key]
+    names = [f"k{i}" for i in range(len(those))] + [f"v{i}" for i in range(len(columns))]
+    table = escaped(facts.name)
+    assigned = ", ".join(f"{escaped(quoted(column.name))} = agent_saga_new.v{i}" for i, column in enumerate(columns))
+    where = " AND ".join(f"{table}.{escaped(quoted(c.name))} = agent_saga_new.k{i}" for i, c in enumerate(those))
+    for part in _parts(rows if columns else [], len(names)):
+        values: Row = {}
+        tuples = []
+        for number, (key, changed) in enumerate(part):
+            row = (*key, *(changed[column.name] for column in columns))
+            values |= {f"p{number}_{i}": value for i, value in enumerate(row)}
+            made = (c.write.format(f":p{number}_{i}") for i, c in enumerate((*those, *columns)))
+            tuples.append(f"({', '.join(made)})")
+        source = f"(VALUES {', '.join(tuples)}) AS agent_saga_new({', '.join(names)})"
+        run(connection, f"UPDATE {table} SET {assigned} FROM {source} WHERE {where}", values)  # noqa: S608
 
 
 def _parts(items: Sequence[Any], width: int) -> Iterator[Sequence[Any]]:

@@ -26,12 +26,18 @@ _WRITES: Final = re.compile(
     r"ROLLBACK|GRANT|REVOKE|VACUUM|REINDEX|ATTACH|DETACH|LOCK|EXECUTE|PREPARE)\b|;\s*\S",
     re.IGNORECASE,
 )
+_INSERT_PREFIXES: Final = frozenset({"OR REPLACE", "OR IGNORE", "OR ABORT"})
 _LOCKING: Final = re.compile(r"\bFOR\s+(NO\s+KEY\s+)?UPDATE\b", re.IGNORECASE)
+
+
+def without_quotes(sql: str) -> str:
+    """Return SQL text without its strings, quoted names and comments."""
+    return _QUOTED.sub(" ' ", sql)
 
 
 def only_reads(sql: str) -> bool:
     """Tell whether SQL text surely has no effect that we would have to take back."""
-    bare = _LOCKING.sub(" ", _QUOTED.sub(" ' ", sql)).strip()
+    bare = _LOCKING.sub(" ", without_quotes(sql)).strip()
     first = bare.split(None, 1)[0].upper().rstrip(";") if bare else ""
     return first in _READS and (first in {"SET", "BEGIN", "START"} or _WRITES.search(bare) is None)
 
@@ -48,6 +54,12 @@ def check_text(sql: str, options: Mapping[str, Any]) -> None:
             f"with SQLAlchemy's insert(), update() or delete(), or, where it changes nothing that must be taken back, "
             f"say so: execution_options={{{DECLARED!r}: 'read_only'}}"
         )
+
+
+def prefix_of(statement: dml.UpdateBase) -> str:
+    """Return what is written behind the first word of a statement, as OR REPLACE, in capitals."""
+    parts = statement._prefixes  # noqa: SLF001 - SQLAlchemy has no public reader of them.
+    return " ".join(" ".join(str(part).upper().split()) for part, _ in parts)
 
 
 def written_by(statement: Any, options: Mapping[str, Any]) -> dml.UpdateBase | None:
@@ -76,6 +88,6 @@ def written_by(statement: Any, options: Mapping[str, Any]) -> dml.UpdateBase | N
         raise NotCapturable(f"only changes of tables can be captured, not of {statement.table}; it did not run")
     if not isinstance(statement, dml.Insert | dml.Update | dml.Delete):
         raise NotCapturable(f"a {type(statement).__name__} cannot be captured; it did not run")
-    if statement._prefixes:  # noqa: SLF001 - as INSERT OR REPLACE: SQLAlchemy has no public reader of them.
-        raise NotCapturable("a statement with prefixes (as OR REPLACE) cannot be captured; it did not run")
+    if prefix_of(statement) not in ({"", *_INSERT_PREFIXES} if isinstance(statement, dml.Insert) else {""}):
+        raise NotCapturable(f"a statement with the prefix {prefix_of(statement)} cannot be captured; it did not run")
     return statement

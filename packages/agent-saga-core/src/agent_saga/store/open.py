@@ -19,6 +19,9 @@ GROUP: Final = "agent_saga.logs"
 PACKAGE_OF: Final = {"postgresql": "agent-saga-postgres", "postgres": "agent-saga-postgres"}
 """Packages that may not be installed, by scheme. An installed one is found by its entry point, not here."""
 
+IN_OBJECTS: Final = ("objects+http", "objects+https")
+"""Schemes of logs in an object store, which core opens itself."""
+
 
 def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
     """Return the log that `url` names.
@@ -57,6 +60,10 @@ def _open_elsewhere(scheme: str, url: str, *, create: bool) -> LogStore:
     Raises:
         LogUnusable: no package that is installed knows the scheme, or the one that does cannot be loaded.
     """
+    if scheme in IN_OBJECTS:
+        from agent_saga.store.objects.http import open_log as open_objects  # Late: most logs are not there.
+
+        return open_objects(url, create=create)
     from importlib.metadata import entry_points  # Late: it costs 40 ms, which a log in a file need not pay.
 
     for entry in entry_points(group=GROUP, name=scheme):
@@ -70,7 +77,7 @@ def _open_elsewhere(scheme: str, url: str, *, create: bool) -> LogStore:
     if scheme in PACKAGE_OF:
         package = PACKAGE_OF[scheme]
         raise LogUnusable(f"a log at a {scheme}:// URL needs the package {package}: pip install {package}")
-    raise LogUnusable(f"{scheme}: names no log: use a path, `memory:`, or a postgresql:// URL")
+    raise LogUnusable(f"{scheme}: names no log: use a path, `memory:`, a postgresql:// or an objects+https:// URL")
 
 
 def shown(url: str) -> str:

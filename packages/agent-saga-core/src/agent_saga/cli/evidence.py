@@ -11,29 +11,65 @@ import click
 
 from agent_saga.cli.session import FINE, Session, log_command, report_error
 from agent_saga.cli.terminal import Output, visible
-from agent_saga.errors import SagaError, UsageError
+from agent_saga.errors import CorruptLog, SagaError, UsageError
 
 if TYPE_CHECKING:
     from agent_saga.audit.note import Verifier
     from agent_saga.audit.proof import Proven
+    from agent_saga.store.port import LogStore
 
 _FILE_BYTES_MAX = 1 << 30
 
 
 @click.command(name="audit-root", short_help="Print the root of the log's tree of sealed sagas.")
+@click.option("--since", metavar="FILE", help="Also print the proof that this checkpoint's tree is a beginning of it.")
 @log_command()
-def audit_root(session: Session) -> int:
-    """Print the root of the log's Merkle tree (RFC 9162): one leaf for each sealed saga, in the order of sealing."""
-    from agent_saga.audit.leaves import checkpoint_of
+def audit_root(session: Session, since: str | None) -> int:
+    """Verify the log, and print the root of its Merkle tree (RFC 9162): a leaf for each sealed saga, in that order.
 
+    With --since, also a consistency proof (section 2.1.4) from the tree of an earlier checkpoint to this one: hashes in
+    hex, by which somebody without the log can tell that nothing that was in that tree was changed or removed.
+    """
+    from agent_saga.audit.anchor import check_anchor
+    from agent_saga.audit.leaves import checkpoint_of, leaves_of
+    from agent_saga.audit.note import parse_checkpoint
+    from agent_saga.audit.tree import consistency_path, root_of
+
+    old = None if since is None else parse_checkpoint(opened_note(since, None))
     with session.reading() as store:
         now = checkpoint_of(store)
+        _verified(store)
+        leaves = leaves_of(store)[: now.size]
+        if old is not None:
+            check_anchor(store, old, leaves)
+    if root_of(leaves) != now.root:
+        raise CorruptLog("its tree changed while it was read")
+    path = [] if old is None else [digest.hex() for digest in consistency_path(old.size, leaves)]
     if session.out.as_json:
-        fields = {"log": session.place, "origin": now.origin, "size": now.size, "root": now.root.hex()}
+        fields: dict[str, Any] = {"log": session.place, "origin": now.origin, "size": now.size, "root": now.root.hex()}
+        if old is not None:
+            fields["consistency"] = {"size": old.size, "root": old.root.hex(), "path": path}
         session.out.document("audit-root/1", {**fields, "exit": FINE})
-    else:
-        session.out.line(f"{now.root.hex()} over {now.size} sealed sagas of {now.origin}")
+        return FINE
+    session.out.line(f"{now.root.hex()} over {now.size} sealed sagas of {now.origin}")
+    if old is not None:
+        session.out.line(f"extends {old.root.hex()} over {old.size}, by {len(path)} hashes")
+        for digest in path:
+            session.out.line(f"  {digest}")
     return FINE
+
+
+def _verified(store: LogStore) -> None:
+    """Verify a whole log, so that nothing is said of rows that nobody has checked.
+
+    Raises:
+        CorruptLog: it is damaged.
+    """
+    from agent_saga.cli.verify import processors, uncollected
+    from agent_saga.store.verify import verify
+
+    with uncollected():
+        verify(store, processes=processors())
 
 
 @click.command(short_help="Verify the log, and print a signed checkpoint of it to keep elsewhere.")
@@ -50,16 +86,13 @@ def checkpoint(session: Session, key: str, name: str | None, anchor: str | None)
     from agent_saga.audit.leaves import checkpoint_of
     from agent_saga.audit.note import sign, verifier_of
     from agent_saga.cli.keys import read_key
-    from agent_saga.cli.verify import processors, uncollected
-    from agent_saga.store.verify import verify
 
     private = read_key(key)
     with session.reading() as store:
         now = checkpoint_of(store)  # First: what live processes add meanwhile is verified with the rest.
         signer = name or now.origin
         verifier_of(signer, private)
-        with uncollected():
-            verify(store, processes=processors())
+        _verified(store)
         if anchor is not None:
             check_anchor_file(store, anchor, None)
     note = sign(now.text(), signer, private)
@@ -126,6 +159,8 @@ def prove(session: Session, saga: str, withhold: tuple[str, ...], note: str | No
 
     with session.reading() as store:
         text = None if note is None else read_text(note)
+        if note is None:  # The checkpoint is made here, of rows that stand for all other sagas.
+            _verified(store)
         document = make_proof(store, find_saga(store, saga), withhold=withhold, note=text)
     sys.stdout.write(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
     sys.stdout.flush()
@@ -170,7 +205,7 @@ def _say(out: Output, proven: Proven) -> None:
     out.line(f"proved: the {proven.records} records of saga {proven.view.id}, complete to its closing record")
     out.line(f"checkpoint: {trusted.size} sealed sagas of {trusted.origin}, {signed}")
     out.line(f"withheld values: {proven.withheld}")
-    out.line("not shown: whether facts that came after the proof amend it")
+    out.line("not shown: whether more facts amend it, that came later or were left out")
     out.line()
     for line in report.format_text().splitlines():
         out.line(visible(line, length_max=None))

@@ -77,8 +77,8 @@ def check_record(stored: StoredRecord, previous: bytes, n: int, removed: Removed
         values = removed.open(record, stored.payload)
     except ValueError as error:
         raise CorruptLog(str(error), saga_id=saga_id, n=n) from error
-    same_place = record.pos == stored.pos or stored.pos <= removed.moved_up_to
-    if (record.saga, record.n) != (saga_id, n) or not same_place:
+    moved = isinstance(stored.pos, int) and stored.pos <= removed.moved_up_to
+    if (record.saga, record.n) != (saga_id, n) or (record.pos != stored.pos and not moved):
         raise CorruptLog("the body names another saga, number or position than its row", saga_id=saga_id, n=n)
     return stored, record, values
 

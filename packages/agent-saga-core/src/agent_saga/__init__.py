@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.current import current_saga as current_saga
     from agent_saga.runtime.current import current_step as current_step
     from agent_saga.runtime.saga import Saga as Saga
+    from agent_saga.store.keyring import KeyRing as KeyRing
     from agent_saga.testing.prove import prove_rollback as prove_rollback
     from agent_saga.testing.sim.verify import verify_rollback_invariants as verify_rollback_invariants
     from agent_saga.testing.sim.verify import verify_rollback_invariants_sync as verify_rollback_invariants_sync
@@ -62,6 +63,7 @@ _HOMES = {
     "agent_saga.model.report": ("RollbackReport", "StepReport"),
     "agent_saga.runtime.current": ("current_saga", "current_step"),
     "agent_saga.runtime.saga": ("Saga",),
+    "agent_saga.store.keyring": ("KeyRing",),
     "agent_saga.testing.prove": ("prove_rollback",),
     "agent_saga.testing.sim.verify": ("verify_rollback_invariants", "verify_rollback_invariants_sync"),
 }
@@ -75,6 +77,7 @@ __all__ = [
     "Conflict",
     "Effect",
     "GateRefused",
+    "KeyRing",
     "Landed",
     "NotLanded",
     "Refuse",

@@ -25,6 +25,7 @@ SagaError
 │   ├── LogMissing             there is no log at this place
 │   ├── LogUnusable            the place holds no log that this version can open
 │   ├── RecordsPruned          the saga's records were pruned; its row and leaf are there
+│   ├── KeyUnavailable         values are encrypted, and their key is not in the key ring
 │   └── CorruptLog             a record, chain or derived row is damaged
 └── InvariantViolation         our bug; all bets are off
 SagaSuspended (BaseException)  the saga waits; the scope ends without rollback
@@ -226,6 +227,21 @@ class RecordsPruned(StoreError):
 
     retry = "never"
     code = "AS-0605"
+
+
+class KeyUnavailable(StoreError):
+    """Values are encrypted under a key that is not in the key ring, or is another one there; nothing was guessed.
+
+    Attributes:
+        saga_id: the saga concerned, or None.
+        key_id: the key that is missing, or None.
+    """
+
+    code = "AS-0606"
+
+    def __init__(self, message: str, *, saga_id: str | None = None, key_id: str | None = None) -> None:
+        super().__init__(message)
+        self.saga_id, self.key_id = saga_id, key_id
 
 
 class CorruptLog(StoreError):

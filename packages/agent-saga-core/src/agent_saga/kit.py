@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
 from agent_saga.errors import DeclarationError, UsageError
 from agent_saga.guarantees import manifest
-from agent_saga.runtime.declaration import Declarations, make_declaration, name_of
+from agent_saga.runtime.declaration import Declarations, make_declaration, name_of, parameters_of
 from agent_saga.runtime.gate import IrreversibleAsks, check_approver, checked_policies
 from agent_saga.runtime.opening import Opening, check_opening, check_times
 from agent_saga.runtime.ops import adrive, drive, is_async
@@ -17,8 +17,10 @@ from agent_saga.runtime.registry import Binding, Compensator, Traits, make_compe
 from agent_saga.runtime.rehearsal import rehearsal
 from agent_saga.runtime.saga import Limits
 from agent_saga.runtime.scope import ScopeEnvironment, Transaction
+from agent_saga.runtime.secrets import SecretsWatch
 from agent_saga.runtime.signatures import pinned
 from agent_saga.runtime.tool import make_wrapper
+from agent_saga.store.keyring import KeyRing
 from agent_saga.store.open import shown
 
 if TYPE_CHECKING:
@@ -52,6 +54,10 @@ class AgentKit:
         policies: asked in order before each effect, after the rule that irreversible calls need somebody's word.
         approval_keys: the Ed25519 public keys (hex) of those whose signed words count, by name. With None the keys
             count that were registered in the log (`agent-saga keys`), which whoever may write its file can do.
+        encryption: the keys under which values are encrypted at rest; by default the key ring in the file that
+            `AGENT_SAGA_KEY_RING` names, else values are stored as they are. Needs the extra [encrypt].
+        secrets: what is done about arguments that look like secrets and would be stored in plain text: `"warn"` (once
+            for each place), `"refuse"` (the declaration, or the call before its effect) or `"ignore"`.
         allow_fs: accept a log on a network or shared file system, where locks may lie.
     """
 
@@ -62,11 +68,18 @@ class AgentKit:
         approver: Callable[..., Any] | Literal["log"] | None = None,
         policies: Iterable[Policy] = (),
         approval_keys: Mapping[str, str | Iterable[str]] | None = None,
+        encryption: KeyRing | None = None,
+        secrets: Literal["warn", "refuse", "ignore"] = "warn",
         allow_fs: bool = False,
     ) -> None:
         check_approver(approver)
+        if encryption is None and (ring := os.environ.get("AGENT_SAGA_KEY_RING")):
+            encryption = KeyRing.from_file(ring)
+        self._ring = encryption
         self._log = os.fspath(log) if log is not None else os.environ.get("AGENT_SAGA_LOG", DEFAULT_LOG)
         self._allow_fs = allow_fs
+        watch = SecretsWatch(secrets)
+        plain = secrets != "ignore" and encryption is None and self._log != "memory:"
         self._writer: Writer | None = None
         self._writer_pid = 0
         self.declarations: Final = Declarations()
@@ -76,6 +89,7 @@ class AgentKit:
             policies=(IrreversibleAsks(), *checked_policies(policies)),
             approver=approver,
             approval_keys=None if approval_keys is None else pinned(approval_keys),
+            secrets=watch if plain else None,
         )
 
     @property
@@ -90,7 +104,8 @@ class AgentKit:
         if lent is not None:
             return lent
         if self._writer is None or self._writer_pid != os.getpid():
-            self._writer, self._writer_pid = writer_for(self._log, allow_fs=self._allow_fs, owner=self), os.getpid()
+            writer = writer_for(self._log, allow_fs=self._allow_fs, owner=self, ring=self._ring)
+            self._writer, self._writer_pid = writer, os.getpid()
         return self._writer
 
     def close(self) -> None:
@@ -270,6 +285,8 @@ class AgentKit:
             requires_saga=requires_saga,
             version=version,
         )
+        if (watch := self.environment.secrets) is not None:
+            watch.check_parameters(declaration, parameters_of(fn))
         self.declarations.add(declaration)
         wrapper = make_wrapper(fn, declaration, self.environment)
         wrapper.compensator = _compensator_of(declaration)  # type: ignore[attr-defined]

@@ -17,13 +17,15 @@ from agent_saga.errors import UsageError
 from agent_saga.machine.gate import Fact, facts_of
 from agent_saga.store.mark import MarkWriter
 from agent_saga.store.merged import META, MINOR, Merged
-from agent_saga.store.schema import create_file
+from agent_saga.store.schema import DATA_KEY, PUT_DATA_KEY, RAISE_MINOR, create_file
+from agent_saga.store.sealing import MINOR as SEALED_MINOR
+from agent_saga.store.sealing import KeepsDataKeys
 from agent_saga.store.sqlite import SqliteLog
 from agent_saga.store.totals import added_up
 from agent_saga.store.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from agent_saga.audit.merge import Family, Member, Source
@@ -71,7 +73,9 @@ def merge_into(sources: Sequence[Source], out: Path) -> Merging:
         put_main = _Target(_path(out, 0))
         targets.append(put_main)
         diverged = merge(sources, put)
+        keys = _data_keys(sources)
         for target in targets:
+            target.add_keys(keys)
             target.finish(logs)
         for target in targets:
             target.publish()
@@ -87,6 +91,18 @@ def merge_into(sources: Sequence[Source], out: Path) -> Merging:
     )
 
 
+def _data_keys(sources: Sequence[Source]) -> dict[str, str]:
+    """Return the wrapped data keys of all logs; of copies that were wrapped anew the largest text, in any order."""
+    found: dict[str, str] = {}
+    for source in sources:
+        after = ""
+        while isinstance(source.store, KeepsDataKeys) and (page := source.store.data_keys(after=after)):
+            for saga_id, data_key in page:
+                found[saga_id] = max(data_key, found.get(saga_id, ""))
+            after = page[-1][0]
+    return found
+
+
 def _path(out: Path, place: int) -> Path:
     return out if place == 0 else out.with_name(f"{out.name}{APART}{place}")
 
@@ -100,6 +116,7 @@ class _Target:
         self.path = path
         self._hidden = path.with_name(f".{path.name}.{secrets.token_hex(6)}.merging")
         self.sagas = self.records = self._largest = 0
+        self._encrypted = False
         try:
             create_file(self._hidden)
         except OSError as error:
@@ -143,6 +160,14 @@ class _Target:
         self._db.executemany("INSERT INTO facts VALUES(?, ?, ?, ?, ?, ?)", facts_of(member.view, sealed=row.sealed))
         self.sagas += 1
 
+    def add_keys(self, keys: Mapping[str, str]) -> None:
+        """Take wrapped data keys, by saga; of sagas that are not here, or have no payloads, none is kept."""
+        for saga_id, data_key in keys.items():
+            there = "SELECT 1 FROM plan WHERE saga = ? AND payload IS NOT NULL LIMIT 1"
+            if self._db.execute(there, (saga_id,)).get:
+                self._db.execute(PUT_DATA_KEY, (DATA_KEY + saga_id, data_key))
+                self._encrypted = True
+
     def finish(self, logs: list[str]) -> None:
         """Put everything in its order, and check it.
 
@@ -163,6 +188,8 @@ class _Target:
         merged = Merged(logs=logs, last=skipped + self.records, skipped=skipped)
         meta = {"log": self._log, "minor": str(MINOR), META: msgspec.json.encode(merged).decode()}
         self._db.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", meta.items())
+        if self._encrypted:
+            run(RAISE_MINOR, (str(SEALED_MINOR),))
         run("COMMIT")
         run("DROP TABLE plan")
         run("PRAGMA wal_checkpoint(TRUNCATE)")

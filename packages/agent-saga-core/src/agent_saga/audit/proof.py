@@ -31,6 +31,7 @@ from agent_saga.model.records import (
     payload_entries,
 )
 from agent_saga.store.reader import checked_records, load
+from agent_saga.store.sealing import check_readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,11 +78,14 @@ def prove(store: LogStore, saga_id: str, *, withhold: Sequence[str] = (), note: 
 
     Raises:
         UsageError: there is no such saga, it is not sealed, or the checkpoint is older or of another log.
+        KeyUnavailable: it is encrypted, its key is not here, and not all of its values are withheld.
         CorruptLog: its records are damaged, or the log is no extension of the checkpoint.
     """
     loaded = load(store, saga_id)
     if loaded is None:
         raise UsageError(f"there is no saga {saga_id!r} in this log")
+    if "*" not in withhold:
+        check_readable(store, saga_id, what="its values cannot be shown; --withhold '*' proves it without them")
     if not loaded.row.row.sealed:
         raise UsageError(f"saga {saga_id} cannot be proved: it is not sealed, it {_why_open(loaded.view)}")
     leaves = leaves_of(store)

@@ -6,13 +6,14 @@ still known to be used. What stays of a saga is committed to by the record that 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from agent_saga.audit.amending import stating
-from agent_saga.errors import RecordsPruned, SagaBusy
+from agent_saga.errors import RecordsPruned, SagaBusy, UsageError
 from agent_saga.machine.row import row_of
 from agent_saga.machine.states import ENDED
 from agent_saga.model import records as r
@@ -21,6 +22,7 @@ from agent_saga.runtime.refusal import recordable
 from agent_saga.store.port import Committed, Removal
 from agent_saga.store.reader import complete_row, history
 from agent_saga.store.removed import REMOVED, row_digest
+from agent_saga.store.sealing import KeepsDataKeys
 from agent_saga.store.verify import all_rows
 
 if TYPE_CHECKING:
@@ -88,6 +90,42 @@ def prune(
     return Pruning(sagas=found.sagas, records=found.records, kept=found.kept)
 
 
+def shred(store: LogStore, saga_id: str, *, by: str, reason: str = "") -> tuple[str, ...]:
+    """Destroy the data keys and the payloads of an encrypted, sealed saga and of what amends it. It needs no key.
+
+    Bodies and chains stay, and every reader says who shredded it and when. Copies of payloads elsewhere (bundles,
+    backups) cannot be read either, unless the wrapped data keys were copied with them and somebody has the key ring.
+
+    Args:
+        store: the log.
+        saga_id: the saga.
+        by: who acts; recorded.
+        reason: recorded.
+
+    Returns:
+        The sagas whose data keys were destroyed.
+
+    Raises:
+        UsageError: there is no such saga, it is not sealed, something in it is in force, or nothing of it is encrypted.
+        SagaBusy: it changed while it was looked at; nothing was shredded.
+        LogUnusable: it is done, and old bytes may be left in the files; `scrub` removes them.
+    """
+    by, reason = check_name(by), recordable(reason)
+    row = store.row(saga_id)
+    if row is None:
+        raise UsageError(f"there is no saga {saga_id!r} in this log")
+    family = _family(store, row, sys.maxsize, payloads_only=True)
+    if family is None:
+        raise UsageError(f"saga {saga_id!r} cannot be shredded: it is not sealed, and its values may still be needed")
+    held = [
+        (row, at) for row, at in family if isinstance(store, KeepsDataKeys) and store.data_key(row.saga_id) is not None
+    ]
+    if not held:
+        raise UsageError(f"saga {saga_id!r} has no data key: it was shredded or pruned already, or never encrypted")
+    _remove(store, held, by, reason, payloads_only=True, shredded=True)
+    return tuple(row.saga_id for row, _ in held)
+
+
 @dataclass(slots=True)
 class _Found:
     sagas: int = 0
@@ -141,14 +179,20 @@ def _sealed_at(store: LogStore, row: StoredRow) -> tuple[int, int]:
 
 
 def _remove(
-    store: LogStore, sagas: Sequence[tuple[StoredRow, int]], by: str, reason: str, *, payloads_only: bool
+    store: LogStore,
+    sagas: Sequence[tuple[StoredRow, int]],
+    by: str,
+    reason: str,
+    *,
+    payloads_only: bool,
+    shredded: bool = False,
 ) -> None:
     named = [(row.saga_id, at, "" if payloads_only else _digest(store, row)) for row, at in sagas]
-    fact = r.Pruned(
-        v=r.FORMAT, saga="", n=0, pos=0, at=0, sagas=named, by=by, reason=reason, payloads_only=payloads_only
-    )
+    fact = r.Pruned(v=r.FORMAT, saga="", n=0, pos=0, at=0, sagas=named, by=by, reason=reason)
+    fact.payloads_only, fact.shredded = payloads_only, shredded
     removals = [Removal(row=row, records=not payloads_only) for row, _ in sagas]
-    if not isinstance(store.rewrite(stating("prune", [fact], by=by), removals), Committed):
+    name = "shred" if shredded else "prune"
+    if not isinstance(store.rewrite(stating(name, [fact], by=by), removals), Committed):
         raise SagaBusy("sagas changed while they were looked at; nothing of them was pruned. Try again")
 
 

@@ -22,6 +22,7 @@ from agent_saga.runtime.refusal import recordable
 from agent_saga.store.port import Committed, Removal
 from agent_saga.store.reader import checked_records, load
 from agent_saga.store.removed import Removed
+from agent_saga.store.sealing import check_readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -139,6 +140,7 @@ def redact(store: LogStore, saga_id: str, path: str, *, by: str, reason: str = "
 
     Raises:
         UsageError: there is no such saga, it is not sealed, or the path is none.
+        KeyUnavailable: the saga is encrypted, and its key is not here.
         SagaBusy: the saga changes all the time; what `values` would name was not redacted.
         LogUnusable: it is redacted, and old bytes may be left in the files; redacting again removes them.
 
@@ -150,6 +152,7 @@ def redact(store: LogStore, saga_id: str, path: str, *, by: str, reason: str = "
     changed: list[tuple[str, int, str]] = []
     gone: set[str] = set()
     _sealed(store, saga_id)
+    check_readable(store, saga_id, what="nothing was redacted")
     for each in (saga_id, *store.amendments(saga_id)):
         for n, names in _redact_one(store, each, path, gone, by=by, reason=reason).items():
             changed += [(each, n, name) for name in names]
@@ -186,6 +189,9 @@ def _redact_one(
                 continue
             if stored.payload is None:  # Pruned: nothing is there.
                 continue
+            if isinstance(record, r.ApprovalRequested) and "nonce" in values:
+                # The digest in the body is over the arguments and the nonce: with it a short one could be guessed.
+                texts = {**texts, "nonce": _dumps(_hole(_loads(values["nonce"]))).decode()}
             for name, text in texts.items():
                 gone.update(_leaves(_loads(values[name])) - _leaves(_loads(text)))
             payloads[stored.n], commitments = _sealed_anew(stored.payload, texts)

@@ -44,6 +44,12 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "reconcile": ("agent_saga.cli.reconcile:reconcile", "Ask probes and verifiers whether the log tells the truth."),
     "redact": ("agent_saga.cli.retention:redact", "Destroy values of a sealed saga; the log stays verifiable."),
     "prune": ("agent_saga.cli.retention:prune", "Remove payloads or records of old sealed sagas; leaves stay."),
+    "key-ring": ("agent_saga.cli.encryption:key_ring", "Make the keys that encrypt a log, and add new ones."),
+    "rewrap": ("agent_saga.cli.encryption:rewrap", "Wrap the data keys of a log by the key ring's newest key."),
+    "shred": (
+        "agent_saga.cli.encryption:shred",
+        "Destroy the data key of an encrypted saga; the log stays verifiable.",
+    ),
     "merge": ("agent_saga.cli.merge:merge", "Merge the logs of devices that worked apart."),
     "bundle": ("agent_saga.cli.bundle:bundle", "Write the log as read-only files with digests, to archive."),
     "export": ("agent_saga.cli.export:export", "Write the records of a log as JSON lines."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from agent_saga.errors import CorruptLog
-from agent_saga.model.records import GENESIS
+from agent_saga.model.records import GENESIS, payload_entries
 from agent_saga.store.merged import merged_of
 from agent_saga.store.reader import check_record, history
 from agent_saga.store.removed import REMOVED, Removed
@@ -105,7 +105,7 @@ def _line(stored: StoredRecord, values: Mapping[str, str]) -> bytes:
     commitments = body.pop("values", None)
     line = {"schema": "agent-saga/record/1", **body}
     if commitments is not None:
-        payload = {} if stored.payload is None else _decode(stored.payload)
+        payload = payload_entries(stored.payload)
         line["values"] = {name: _value(stored, name, text) for name, text in values.items()}
         line["salts"] = {name: salt for name, (salt, _) in payload.items()}
         line["commitments"] = commitments

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent_saga.cli.terminal import visible
-from agent_saga.errors import CorruptLog, HandlerUnavailable
+from agent_saga.errors import CorruptLog, HandlerUnavailable, KeyUnavailable
 from agent_saga.machine.plan import Action, leftovers, next_action, rollback_order
 from agent_saga.runtime.clock import clock
 from agent_saga.runtime.recover import candidates, verdict_on
 from agent_saga.runtime.registry import compensator_for, function_for
 from agent_saga.store.reader import load
+from agent_saga.store.sealing import check_readable
 
 if TYPE_CHECKING:
     from agent_saga.cli.terminal import Output
@@ -25,6 +26,8 @@ def saga_plans(store: LogStore, saga_id: str | None) -> list[dict[str, Any]]:
     for row in list(candidates(store, saga_id)):
         try:
             plans.append(_plan(store, row, named=saga_id is not None, now_ns=now_ns))
+        except KeyUnavailable as error:
+            plans.append(_fields(row, "locked", damage=str(error)))
         except CorruptLog as error:
             if error.saga_id is None:
                 raise
@@ -36,6 +39,7 @@ def _plan(store: LogStore, row: StoredRow, *, named: bool, now_ns: int) -> dict[
     why = verdict_on(store, row, force=named, now_ns=now_ns)
     if why != "recover":
         return _fields(row, why)
+    check_readable(store, row.saga_id, what="it would not be recovered")
     loaded = load(store, row.saga_id)
     steps = [] if loaded is None else _steps(loaded.view)
     stuck = loaded is not None and loaded.view.ended and steps and all(step["missing"] for step in steps)
@@ -103,7 +107,7 @@ def print_plans(out: Output, plans: list[dict[str, Any]]) -> None:
 
 def _action(plan: dict[str, Any]) -> str:
     if plan["damage"] is not None:
-        return f"damaged: {visible(plan['damage'], length_max=300)}"
+        return f"{plan['action']}: {visible(plan['damage'], length_max=300)}"
     words = {
         "would_recover": "would be recovered",
         "stuck": "nothing can be done here",

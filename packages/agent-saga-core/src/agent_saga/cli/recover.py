@@ -69,7 +69,7 @@ def _dry_run(session: Session, saga: str | None, imports: tuple[str, ...]) -> in
     with session.reading() as store:
         load_handlers(imports)
         plans = saga_plans(store, None if saga is None else find_saga(store, saga))
-    code = FINDING if any(plan["action"] in {"would_recover", "stuck", "damaged"} for plan in plans) else FINE
+    code = FINDING if any(plan["action"] in {"would_recover", "stuck", "damaged", "locked"} for plan in plans) else FINE
     if session.out.as_json:
         session.out.document(
             "recover/1", {"log": session.place, "dry_run": True, "sagas": plans, "exit": code}, compact=False

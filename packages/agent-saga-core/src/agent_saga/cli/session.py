@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agent_saga.runtime.writer import Writer
+    from agent_saga.store.keyring import KeyRing
     from agent_saga.store.port import LogStore
 
 FINE: Final = 0
@@ -34,9 +35,26 @@ class Session:
         url: the log, as the user named it.
     """
 
-    def __init__(self, out: Output, url: str, *, allow_fs: bool) -> None:
-        self.out, self.url, self._allow_fs = out, url, allow_fs
+    def __init__(self, out: Output, url: str, *, allow_fs: bool, key_ring: str | None = None) -> None:
+        self.out, self.url, self._allow_fs, self._key_ring = out, url, allow_fs, key_ring
         self.place = ""
+
+    def ring(self) -> KeyRing | None:
+        """Return the key ring that `--key-ring`, its variable or ./pyproject.toml names.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        from agent_saga.cli.imports import settings
+
+        path = self._key_ring or settings().get("key_ring")
+        if path is None:
+            return None
+        if not isinstance(path, str):
+            raise errors.UsageError("[tool.agent-saga] key_ring must be the path of a key ring")
+        from agent_saga.store.keyring import KeyRing
+
+        return KeyRing.from_file(path)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[LogStore]:
@@ -77,7 +95,7 @@ class Session:
                 "there is no log at memory: - it dies with its process, so no command can read it; use a path"
             )
         try:
-            store = open_log(self.url, create=False, allow_fs=self._allow_fs)
+            store = open_log(self.url, create=False, allow_fs=self._allow_fs, ring=self.ring())
         except errors.LogFailed as error:  # Reading it failed (I/O), so there is nothing that can be opened.
             raise errors.LogUnusable(str(error)) from error
         self.place = store.location
@@ -111,10 +129,16 @@ def log_command(*, data: bool = False) -> Callable[[Callable[..., int]], Callabl
         )
         @click.option("--json", "as_json", is_flag=True, help="Print one JSON document with a versioned shape.")
         @click.option("--allow-fs", is_flag=True, help="Accept a log on a network or shared file system.")
+        @click.option(
+            "--key-ring",
+            envvar="AGENT_SAGA_KEY_RING",
+            metavar="FILE",
+            help="The keys of an encrypted log (environment: AGENT_SAGA_KEY_RING).",
+        )
         @functools.wraps(fn)
-        def run(url: str, *, as_json: bool, allow_fs: bool, **options: Any) -> None:
+        def run(url: str, *, as_json: bool, allow_fs: bool, key_ring: str | None, **options: Any) -> None:
             out = Output(as_json=as_json, data=data)
-            session = Session(out, url, allow_fs=allow_fs)
+            session = Session(out, url, allow_fs=allow_fs, key_ring=key_ring)
             try:
                 code = fn(session, **options)
             except errors.SagaError as error:
@@ -139,6 +163,8 @@ def report_error(out: Output, error: errors.SagaError) -> int:
         fields: dict[str, Any] = {"code": error.code, "message": str(error)}
         if isinstance(error, errors.CorruptLog):
             fields |= {"saga": error.saga_id, "n": error.n, "reason": error.reason}
+        if isinstance(error, errors.KeyUnavailable):
+            fields |= {"saga": error.saga_id, "key_id": error.key_id}
         out.document("error/1", {"error": fields, "exit": code})
     return code
 

@@ -49,7 +49,7 @@ class Sweep:
         self._items, self._news = {}, []
         with contextlib.redirect_stdout(sys.stderr):
             done = drive(sweep(self._writer, saga_id=self._saga_id, progress=self._note))
-        code = FINDING if any(one.left or one.damage is not None for one in done) else FINE
+        code = FINDING if any(one.left or one.damage or one.locked for one in done) else FINE
         if self._watch and not self._news:
             return code
         if self.session.out.as_json:
@@ -77,7 +77,7 @@ class Sweep:
     def _is_news(self, one: Recovered) -> bool:
         if one.action in _LEFT_ALONE:
             return False
-        said = str(one.damage), tuple((left.step, left.state, left.human) for left in one.left)
+        said = str(one.damage or one.locked), tuple((left.step, left.state, left.human) for left in one.left)
         known = self.seen.get(one.saga_id)
         self.seen[one.saga_id] = said
         return not self._watch or one.action == "recovered" or known != said
@@ -87,6 +87,9 @@ class Sweep:
         head = f"saga {one.saga_id} {visible(one.name)}"
         if one.damage is not None:
             out.line(f"{head}: {out.paint('damaged', 'red')}, left as it is: {one.damage}")
+            return
+        if one.locked is not None:
+            out.line(f"{head}: {out.paint('locked', 'red')}, left as it is: {one.locked}")
             return
         if one.report is not None:
             for line in report_lines(out, one.report, head=head):
@@ -104,12 +107,12 @@ class Sweep:
         left = [item for one in done for item in self._items.get(one.saga_id, [])]
         human = sum(item.human for item in left)
         recovered = f"{counts['recovered']} saga{'' if counts['recovered'] == 1 else 's'} recovered"
-        damaged = f", {counts['damaged']} damaged" if counts["damaged"] else ""
+        bad = "".join(f", {counts[word]} {word}" for word in ("damaged", "locked") if counts[word])
         if left:
             words = f"{len(left)} step{'' if len(left) == 1 else 's'} left, {human} for a human"
-            out.line(out.paint(f"{recovered}{damaged}; {words}", "yellow"))
+            out.line(out.paint(f"{recovered}{bad}; {words}", "yellow"))
         else:
-            out.line(out.paint(f"{recovered}{damaged}; nothing is left", "yellow" if damaged else "green"))
+            out.line(out.paint(f"{recovered}{bad}; nothing is left", "yellow" if bad else "green"))
 
     def _document(self, done: list[Recovered], code: int) -> None:
         fields = {
@@ -126,6 +129,7 @@ class Sweep:
             "name": one.name,
             "action": one.action,
             "damage": None if one.damage is None else str(one.damage),
+            "locked": None if one.locked is None else {"key_id": one.locked.key_id, "message": str(one.locked)},
             "report": None if one.report is None else one.report.to_dict(),
             "left": [item.to_dict() for item in self._items.get(one.saga_id, [])],
         }

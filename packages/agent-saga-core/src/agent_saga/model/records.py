@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 """Format version in every body. A new record kind is a new minor version, kept in the log's `meta` table."""
 FORMAT_MINOR: Final = 1
+SEALED: Final = b"\x01"
+"""First byte of a payload that is encrypted (`store.sealing`); a plain one begins with `{`."""
 GENESIS: Final = bytes(32)
 """The hash before the first record of a saga."""
 
@@ -397,12 +399,14 @@ class Pruned(Record, tag="pruned", kw_only=True):
 
     Attributes:
         sagas: of each its id, the position that sealed it, and the digest of its row and facts (not for payloads only).
+        shredded: with `payloads_only`: the data keys of the sagas were destroyed, too.
     """
 
     sagas: list[tuple[str, int, str]]
     by: str
     reason: str = ""
     payloads_only: bool = False
+    shredded: bool = False
 
 
 class SagaEnded(Record, tag="saga_ended", kw_only=True):
@@ -535,8 +539,8 @@ def open_payload(record: Record, payload: bytes | None, replaced: Mapping[str, s
 
 
 def payload_entries(payload: bytes | None) -> dict[str, tuple[str, str]]:
-    """Return the entries of a payload that was checked: salt in hex and text by name of the value."""
-    return {} if payload is None else _decode_payload(payload)
+    """Return the entries of a payload that was checked: salt in hex and text by name; of a sealed one none."""
+    return {} if payload is None or payload[:1] == SEALED else _decode_payload(payload)
 
 
 def fields_of(record: Record) -> dict[str, Any]:

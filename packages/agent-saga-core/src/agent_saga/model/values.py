@@ -275,6 +275,16 @@ def redacted(value: object) -> str:
     return _dumps({"$redacted": _type_name(value)}).decode()
 
 
+def redacted_as(how: str) -> str:
+    """Return what stands for a value that was removed, saying how it went."""
+    return _dumps({"$redacted": how}).decode()
+
+
+def encrypted(key_id: str) -> str:
+    """Return what stands for a value that cannot be read without a key."""
+    return _dumps({"$encrypted": f"under key {key_id}"}).decode()
+
+
 def _digest(value: object, content: bytes) -> Encoded:
     text = _dumps({"$digest": [hashlib.sha256(content).hexdigest(), len(content), _type_name(value)]}).decode()
     return Encoded(text, exact=False)
@@ -285,8 +295,9 @@ class Marker:
     """What a decoded value shows where the log holds no value.
 
     Attributes:
-        kind: `opaque` (no stored form), `digest` (too large) or `redacted`.
-        type_name: the type that the value had, as `module.Name`.
+        kind: `opaque` (no stored form), `digest` (too large), `redacted`, or `encrypted` (the key is not here; such a
+            marker is made while reading, and is in no log).
+        type_name: the type that the value had, as `module.Name`; how it went; or under which key it is encrypted.
     """
 
     kind: str
@@ -309,8 +320,8 @@ def decode(text: str) -> object:
 
 
 def is_complete(text: str) -> bool:
-    """Tell whether a stored value holds data all the way down, without opaque, digest or redacted markers."""
-    return not any(mark in text for mark in ('{"$opaque":', '{"$digest":', '{"$redacted":'))
+    """Tell whether a stored value holds data all the way down, without markers of what is not there."""
+    return not any(mark in text for mark in ('{"$opaque":', '{"$digest":', '{"$redacted":', '{"$encrypted":'))
 
 
 def is_plain(text: str) -> bool:
@@ -352,6 +363,7 @@ _UNTAG: Final[dict[str, Callable[[Any], Any]]] = {
     "$opaque": lambda content: Marker("opaque", content),
     "$digest": lambda content: Marker("digest", content[2]),
     "$redacted": lambda content: Marker("redacted", content),
+    "$encrypted": lambda content: Marker("encrypted", content),
 }
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -14,6 +12,7 @@ from agent_saga.model.effects import Allow, Ask, Decision, Refuse
 from agent_saga.model.requirements import Free, Within
 from agent_saga.runtime.ops import Invoke
 from agent_saga.runtime.refusal import recordable
+from agent_saga.runtime.withheld import leaves, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -30,9 +29,6 @@ decision takes longer is refused.
 EXPIRES_S_MAX: Final = 10 * 365 * 86_400.0
 _DECISIONS: Final = (Allow, Refuse, Ask)
 _PLAIN_LENGTH_MAX: Final = 500
-_SHORT: Final = 6
-_QUOTED: Final = (56, 40)
-"""Rules quote the beginning of a long value."""
 
 
 class Waits(Protocol):
@@ -74,26 +70,8 @@ def decide(policy: Policy, call: ProposedCall, saga: SagaFacts, waits: Waits) ->
 
 def _withheld(decision: Refuse | Ask, call: ProposedCall) -> Refuse | Ask:
     """Return a decision whose reason, which is recorded, quotes no redacted argument."""
-    texts = sorted({text for name in call.redact for text in _leaves(call.kwargs.get(name))}, key=len, reverse=True)
-    reason = str(decision.reason)
-    for text in texts:
-        reason = re.sub(
-            rf"(?<!\w){re.escape(text)}(?!\w)" if len(text) < _SHORT else re.escape(text), "<redacted>", reason
-        )
-    return replace(decision, reason=reason)
-
-
-def _leaves(value: object) -> set[str]:
-    """Return the texts by which a value, or what is in it, may be quoted."""
-    if isinstance(value, Mapping):
-        return set().union(*map(_leaves, value.values()))
-    if isinstance(value, list | tuple | set | frozenset):
-        return set().union(*map(_leaves, value))
-    if value is None or isinstance(value, bool):
-        return set()
-    text = str(value)
-    escaped = ascii(text)[1:-1]
-    return {form for form in (text, escaped, *(escaped[:length] for length in _QUOTED)) if form}
+    texts = {text for name in call.redact for text in leaves(call.kwargs.get(name))}
+    return replace(decision, reason=without(str(decision.reason), texts))
 
 
 def _flaw(decision: object) -> str | None:

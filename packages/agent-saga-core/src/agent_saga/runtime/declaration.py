@@ -8,6 +8,7 @@ import inspect
 import math
 from dataclasses import dataclass, field
 from functools import partial
+from string import Formatter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -57,6 +58,11 @@ class Declaration:
     def read_only(self) -> bool:
         """Whether calls have no effect."""
         return self.effect is Effect.READ_ONLY
+
+    @property
+    def redacted(self) -> frozenset[str]:
+        """The arguments of which something is redacted: they are as a whole."""
+        return frozenset(path.partition(".")[0] for path in self.redact)
 
     @property
     def must_be_probed(self) -> bool:
@@ -201,9 +207,21 @@ def _check_effect(declaration: Declaration) -> None:
         )
     if declaration.compensate is not None and not isinstance(declaration.compensate, Binding):
         _check_callable(name, declaration.compensate)
+    _check_redacted(declaration)
     for exception in (*declaration.no_effect_on, *declaration.in_doubt_on):
         if not (isinstance(exception, type) and issubclass(exception, BaseException)):
             raise DeclarationError(f"tool {name!r}: {exception!r} is no exception class")
+
+
+def _check_redacted(declaration: Declaration) -> None:
+    """Check that no redacted argument becomes part of a name, which the log shows to everybody."""
+    for template in declaration.resources if declaration.redact else ():
+        named = {field.partition(".")[0].partition("[")[0] for _, field, _, _ in Formatter().parse(template) if field}
+        if shown := sorted(named & declaration.redacted):
+            raise DeclarationError(
+                f"tool {declaration.name!r}: the resource {template!r} would show {shown[0]!r}, which redact= "
+                "keeps out of the log; name the resource by another argument"
+            )
 
 
 def _check_callable(name: str, compensate: object) -> None:
@@ -354,6 +372,14 @@ def _may_replace(known: Declaration, new: Declaration) -> bool:
         return True
     first, second = inspect.unwrap(known.source), inspect.unwrap(new.source)
     return (first.__module__, first.__qualname__) == (second.__module__, second.__qualname__)
+
+
+def parameters_of(fn: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a tool's parameters, as far as they can be told."""
+    try:
+        return tuple(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):
+        return ()
 
 
 def name_of(fn: Callable[..., Any]) -> str:

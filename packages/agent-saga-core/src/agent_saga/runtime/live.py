@@ -19,11 +19,12 @@ from agent_saga.runtime.clock import clock
 from agent_saga.runtime.facts import KnownFacts
 from agent_saga.runtime.interrupts import QuietLock
 from agent_saga.runtime.ops import Commit
+from agent_saga.runtime.withheld import into_values, leaves, withhold
 from agent_saga.store.port import Amended, Committed, Draft, Item, Taken
 from agent_saga.store.reader import checked_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from agent_saga.machine.row import Row
     from agent_saga.machine.view import SagaView
@@ -127,6 +128,7 @@ class LiveSaga:
         self.bound_objects: dict[int, dict[str, Any]] = {}
         self.binders: dict[int, Callable[[Any], Any]] = {}
         self.notes: dict[int, str] = {}
+        self.withheld: set[str] = set()
         self.landings = 0
         self.end_waits = True  # For the device. Who ends many sagas may wait for it once, before telling anybody.
         self.revived: list[int] = []
@@ -213,6 +215,11 @@ class LiveSaga:
         **fields: Any,
     ) -> Ticket | None:
         """As `emit`; the caller holds the saga's lock."""
+        if self.withheld or self.writer.sealed:
+            values = dict(values or _NO_VALUES)
+            withhold(self.withheld, fields, values, _FREE_TEXTS)
+            if self.writer.sealed:
+                into_values(make, fields, values)
         if not _FREE_TEXTS.isdisjoint(fields):
             for name in _FREE_TEXTS & fields.keys():
                 if fields[name]:
@@ -430,6 +437,11 @@ class LiveSaga:
         if objects:
             self.bound_objects[no] = objects
         return texts
+
+    def withhold(self, names: Iterable[str], kwargs: Mapping[str, Any]) -> None:
+        """Keep arguments out of the texts that the log will hold: errors may quote them."""
+        for name in names:
+            self.withheld |= leaves(kwargs.get(name))
 
     def forget_values(self) -> None:
         """Drop what was kept for replay and compensation in this process."""

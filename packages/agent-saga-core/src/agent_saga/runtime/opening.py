@@ -28,6 +28,7 @@ from agent_saga.runtime.recover import recover_one
 from agent_saga.runtime.rollback import unwind
 from agent_saga.store.port import Committed, Stale, Taken
 from agent_saga.store.reader import load
+from agent_saga.store.sealing import check_may_open, check_readable
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -101,6 +102,7 @@ def open_saga(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga]:
         return (yield from _resume_by_id(writer, opening.resume_id))
     if opening.key is None:
         check_drain(writer.store, opening.name, opening.tags)
+        check_may_open(writer.store)
         return LiveSaga.opening(writer, _record(opening, incarnation=1))
     until = clock().monotonic() + opening.limits.busy_wait_s
     while True:
@@ -186,6 +188,7 @@ def _take_up(writer: Writer, opening: Opening) -> Generator[Op, Any, LiveSaga | 
 
 def _open_new(writer: Writer, opening: Opening, *, incarnation: int) -> Generator[Op, Any, LiveSaga | str]:
     check_drain(writer.store, opening.name, opening.tags)
+    check_may_open(writer.store)
     record = _record(opening, incarnation=incarnation)
     live = LiveSaga.opening(writer, record)
     ticket = live.write_opening()
@@ -206,6 +209,7 @@ def _open_new(writer: Writer, opening: Opening, *, incarnation: int) -> Generato
 
 
 def _replaying(writer: Writer, row: StoredRow) -> LiveSaga | str:
+    check_readable(writer.store, row.saga_id, what="its results cannot be replayed, and nothing was started")
     try:
         loaded = load(writer.store, row.saga_id)
     except RecordsPruned as error:
@@ -251,6 +255,7 @@ def _finish(writer: Writer, row: StoredRow) -> Generator[Op, Any, str]:
 
 def resume_saga(writer: Writer, saga_id: str) -> Generator[Op, Any, LiveSaga | str]:
     """Claim a saga that has no living owner, in order to go on with it."""
+    check_readable(writer.store, saga_id, what="it was not resumed")
     loaded = load(writer.store, saga_id)
     if loaded is None:
         return f"saga {saga_id!r}, which is not in the log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from agent_saga.errors import CorruptLog, OwnerReplaced
+from agent_saga.errors import CorruptLog, KeyUnavailable, OwnerReplaced
 from agent_saga.machine.plan import leftovers, needs_human
 from agent_saga.machine.report import report_of
 from agent_saga.machine.states import SagaState, StepState
@@ -20,6 +20,7 @@ from agent_saga.runtime.rollback import finish_leftovers, roll_back, unwind, unw
 from agent_saga.runtime.settle import why_stuck
 from agent_saga.store.port import Query
 from agent_saga.store.reader import load
+from agent_saga.store.sealing import check_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -61,10 +62,12 @@ class Recovered:
 
     Attributes:
         action: `recovered`, or why it was left alone: `live`, `quarantined`, `suspended`, `resumable`, `later`,
-            `raced`, `stuck` (what is left needs a human, or a handler that is not loaded here), `damaged`.
+            `raced`, `stuck` (what is left needs a human, or a handler that is not loaded here), `damaged`, `locked` (it
+            is encrypted under a key that is not here).
         report: what is true of it now; None when that was not looked at.
         left: what is still to be settled.
         damage: of a `damaged` saga: the record and the reason. Nothing of it was done past the damage.
+        locked: of a `locked` saga: which key it needs. Nothing of it was done.
     """
 
     saga_id: str
@@ -73,6 +76,7 @@ class Recovered:
     report: RollbackReport | None = None
     left: tuple[Left, ...] = ()
     damage: CorruptLog | None = None
+    locked: KeyUnavailable | None = None
 
 
 def verdict_on(store: LogStore, row: StoredRow, *, force: bool, now_ns: int) -> Why:
@@ -144,6 +148,8 @@ def sweep(
                 done.append((yield from _look_after(writer, row, named=saga_id is not None)))
             except OwnerReplaced:
                 done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="raced"))
+            except KeyUnavailable as error:
+                done.append(Recovered(saga_id=row.saga_id, name=row.row.name, action="locked", locked=error))
             except CorruptLog as error:
                 if error.saga_id is None:
                     raise
@@ -219,8 +225,10 @@ def recover_one(
 
     Raises:
         OwnerReplaced: another process was faster.
+        KeyUnavailable: it is encrypted, and its key is not here: what is in doubt in it is not guessed.
     """
     store = writer.store
+    check_readable(store, saga_id, what="it was not recovered")
     loaded = load(store, saga_id)
     if loaded is None:
         raise LookupError(f"there is no saga {saga_id!r} in {store.location}")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agent_saga.runtime.live import LiveSaga
     from agent_saga.runtime.opening import Opening
     from agent_saga.runtime.ops import Op
+    from agent_saga.runtime.secrets import SecretsWatch
     from agent_saga.runtime.writer import Writer
 
 P = ParamSpec("P")
@@ -46,10 +47,11 @@ class ScopeEnvironment:
         policies: the kit's policies, before those of the transaction.
         approver: who answers `Ask`.
         approval_keys: the public keys of each principal; None: those that the log registers.
+        secrets: looks for secrets in arguments; None where nothing of them is stored in plain text.
         open_sagas: the scopes that are open now.
     """
 
-    __slots__ = ("approval_keys", "approver", "declarations", "open_sagas", "policies", "writer")
+    __slots__ = ("approval_keys", "approver", "declarations", "open_sagas", "policies", "secrets", "writer")
 
     def __init__(
         self,
@@ -59,7 +61,9 @@ class ScopeEnvironment:
         policies: tuple[Policy, ...],
         approver: Callable[..., Any] | Literal["log"] | None,
         approval_keys: Mapping[str, tuple[str, ...]] | None = None,
+        secrets: SecretsWatch | None = None,
     ) -> None:
+        self.secrets = secrets
         self.approval_keys = approval_keys
         self.writer, self.declarations, self.policies, self.approver = writer, declarations, policies, approver
         self.open_sagas: set[int] = set()

@@ -109,16 +109,24 @@ def _look(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     return (yield from _read(saga, call))
 
 
+def _encode(saga: Saga, call: ToolCall) -> Generator[Op, Any, None]:
+    """Encode the arguments, and look for secrets in them."""
+    declaration = call.declaration
+    if declaration.redact:
+        saga.live.withhold(declaration.redacted, call.kwargs)
+    call.encoded = encode_kwargs(declaration, call.kwargs)
+    call.identity = identity_of_call(declaration, call.encoded)
+    if (watch := saga.environment.secrets) is not None:
+        yield from watch.check_call(saga, declaration.name, call.encoded)
+
+
 def _act(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     live, declaration = saga.live, call.declaration
     live.check_accepts(saga.scope, declaration.name)
     saga.resumed_pause(call)
     _check_compensation(declaration)
     _check_reachable(saga, declaration)
-    if declaration.redact:
-        live.withhold(declaration.redacted, call.kwargs)
-    call.encoded = encode_kwargs(declaration, call.kwargs)
-    call.identity = identity_of_call(declaration, call.encoded)
+    yield from _encode(saga, call)
     try:
         while True:
             admitted = admission.is_plainly_new(live, call) or (yield from admission.admit(saga, call))

@@ -14,6 +14,7 @@ from agent_saga.runtime.late import amendment, is_being_amended
 from agent_saga.runtime.settle import bind_recorded
 from agent_saga.store.port import Committed
 from agent_saga.store.reader import load
+from agent_saga.store.sealing import check_readable
 
 if TYPE_CHECKING:
     from agent_saga.machine.view import SagaView, StepView
@@ -41,7 +42,9 @@ def settle_by_hand(
         LookupError: there is no such saga or step.
         UsageError: the step needs no such word, the result is no JSON, or the compensation cannot be bound from it.
         SagaBusy: a live owner works on the saga.
+        KeyUnavailable: it is encrypted, and its key is not here.
     """
+    check_readable(writer.store, saga_id, what="nothing was recorded")
     for _ in range(_TRIES):
         loaded = load(writer.store, saga_id)
         if loaded is None:

@@ -17,6 +17,7 @@ import msgspec
 
 from agent_saga.errors import LogFailed, SagaError
 from agent_saga.runtime.interrupts import InterruptsHeld, unwatch_interrupts, watch_interrupts
+from agent_saga.store.sealing import KeepsDataKeys
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -64,6 +65,7 @@ class Writer:
         self._open_sagas: set[int] = set()
         self._syncer: threading.Thread | None = None
         self._volatile = store.location == "memory:"
+        self.sealed = isinstance(store, KeepsDataKeys) and store.seals()
 
     def put(self, item: Item, *, durable: bool) -> Ticket:
         """Queue an item; it is committed by the next `wait`, by the next turn of a loop, or within 50 ms."""

@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent_saga.errors import LogUnusable
+from agent_saga.errors import LogUnusable, UsageError
 from agent_saga.store.memory import MemoryLog
+from agent_saga.store.sealing import KeepsDataKeys
 
 if TYPE_CHECKING:
+    from agent_saga.store.keyring import KeyRing
     from agent_saga.store.port import LogStore
 
 GROUP: Final = "agent_saga.logs"
@@ -23,7 +25,7 @@ IN_OBJECTS: Final = ("objects+http", "objects+https")
 """Schemes of logs in an object store, which core opens itself."""
 
 
-def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
+def open_log(url: str, *, create: bool, allow_fs: bool = False, ring: KeyRing | None = None) -> LogStore:
     """Return the log that `url` names.
 
     Args:
@@ -32,8 +34,10 @@ def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
         create: when there is no log, make one with the first record; until then nothing is opened or made on disk.
             Else the log must exist, and is opened for reading now; it can be written all the same.
         allow_fs: accept a network or shared file system.
+        ring: the keys under which payloads are sealed. A log in memory stays as it is: nothing of it is at rest.
 
     Raises:
+        UsageError: the log cannot hold sealed payloads, or the extra [encrypt] is not installed.
         LogMissing: `create` is false and there is no log.
         LogUnusable: the place cannot hold a log, or holds something else. With `create`, what needs opening the file
             is found by the first call that opens it.
@@ -43,14 +47,24 @@ def open_log(url: str, *, create: bool, allow_fs: bool = False) -> LogStore:
         return MemoryLog()
     scheme = re.match(r"([a-zA-Z][a-zA-Z0-9+.-]+):", url)
     if scheme is not None and (url.startswith(scheme[0] + "//") or not Path(url).exists()):
-        return _open_elsewhere(scheme[1].lower(), url, create=create)
+        return _with_ring(_open_elsewhere(scheme[1].lower(), url, create=create), ring)
     if not url or "\0" in url:
         raise LogUnusable(f"{url!r} is no path")
     from agent_saga.store.sqlite import SqliteLog  # Late: apsw costs start-up time, and `memory:` does not need it.
 
     log = SqliteLog(Path(os.path.realpath(url)), create=create, allow_fs=allow_fs)
+    _with_ring(log, ring)
     if not create:
         log.open_now()
+    return log
+
+
+def _with_ring(log: LogStore, ring: KeyRing | None) -> LogStore:
+    if ring is not None:
+        if not isinstance(log, KeepsDataKeys):
+            log.close()
+            raise UsageError(f"the log {log.location} cannot hold encrypted payloads yet; a log in a file can")
+        log.use_ring(ring)
     return log
 
 

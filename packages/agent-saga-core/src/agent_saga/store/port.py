@@ -75,6 +75,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             all the same, with `refused` set in the bodies that have it, and `facts` is left out: the verdict is
             `Refused`, and the numbers of later records stay what their writers assume.
         facts: the change of this saga's facts.
+        data_key: the wrapped key under which payloads of this saga are sealed, with the first of them; see
+            `store.sealing`.
     """
 
     saga_id: str
@@ -86,6 +88,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     amended: Amended | None = None
     requires: tuple[Requirement, ...] = ()
     facts: FactsChange | None = None
+    data_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,8 @@ class Removal:
 
     Attributes:
         row: the row of the saga as the writer saw it; anything else is `Stale`.
-        payloads: payloads that take the place of others, by number of the record. `None`: all payloads of the saga go.
+        payloads: payloads that take the place of others, by number of the record. `None`: all payloads of the saga go,
+            and its data key.
         records: all records go. The row stays, with an `epoch` one larger: who read the saga before cannot amend it.
     """
 

@@ -6,12 +6,14 @@ amends the one concerned, or `pruned` in a saga of its own, which also leaves a 
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from typing import TYPE_CHECKING, Final
 
 from agent_saga.errors import CorruptLog, RecordsPruned
 from agent_saga.model.records import (
     GENESIS,
+    SEALED,
     LateOutcome,
     Outcome,
     Probed,
@@ -23,7 +25,9 @@ from agent_saga.model.records import (
     encode_body,
     open_payload,
 )
+from agent_saga.model.values import encrypted, redacted_as
 from agent_saga.store.merged import merged_of
+from agent_saga.store.sealing import KeepsDataKeys, key_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,6 +56,7 @@ class Removed:
         self._store, self._saga_id = store, saga_id
         self._replaced: dict[int, dict[str, str]] = {}
         self._payloads = self._records = False
+        self._gone_text = PRUNED_TEXT
         self.moved_up_to = 0 if store is None else merged_of(store).last
 
     @classmethod
@@ -119,13 +124,25 @@ class Removed:
         if self._payloads and record.values:
             if payload is not None:
                 raise ValueError("its payload is there, and a record says that it was pruned")
-            return _inexact(record, dict.fromkeys(record.values, PRUNED_TEXT), record.values)
+            return _inexact(record, dict.fromkeys(record.values, self._gone_text), record.values)
         replaced = self._replaced.get(record.n)
+        if payload is not None and payload.startswith(SEALED):
+            return self._locked(record)
         if replaced is None:
             return open_payload(record, payload)
         if not replaced.keys() <= record.values.keys():
             raise ValueError("a record says that values were redacted which it does not have")
         return _inexact(record, open_payload(record, payload, replaced), replaced)
+
+    def _locked(self, record: Record) -> dict[str, str]:
+        """Return what stands for values whose key is not here; their chain is checked all the same."""
+        store: object = self._store
+        data_key = store.data_key(self._saga_id) if isinstance(store, KeepsDataKeys) else None
+        if data_key is None:
+            raise ValueError("its payload is encrypted, its key is gone, and no record says that it was shredded")
+        if not record.values:
+            raise ValueError("it has an encrypted payload and no values")
+        return _inexact(record, dict.fromkeys(record.values, encrypted(key_id_of(data_key))), record.values)
 
     def _read(self, amending: Iterable[str], *, any_pruned: bool) -> None:
         store = self._store
@@ -138,8 +155,13 @@ class Removed:
                     replaced[record.record] = {**replaced.get(record.record, {}), **record.replaced}
         facts = store.facts(REMOVED, self._saga_id) if any_pruned else []
         for fact in facts:
-            if not any(isinstance(record, Pruned) and _names(record, fact) for record in _said(store, fact.saga_id)):
+            said = [
+                record for record in _said(store, fact.saga_id) if isinstance(record, Pruned) and _names(record, fact)
+            ]
+            if not said:
                 raise CorruptLog("a fact says that it was pruned, and no record does", saga_id=self._saga_id)
+            if said[0].shredded:
+                self._gone_text = redacted_as(f"shredded by {said[0].by} at {_moment(said[0].at)}")
         self._replaced = replaced
         self._records = any(fact.no == 0 for fact in facts)
         self._payloads = any(fact.no == 1 for fact in facts)
@@ -154,6 +176,10 @@ def _inexact(record: Record, texts: dict[str, str], gone: Iterable[str]) -> dict
     if isinstance(record, Outcome | LateOutcome | Probed) and "result" in gone:
         record.exact = False
     return texts
+
+
+def _moment(at: int) -> str:
+    return dt.datetime.fromtimestamp(at // 10**9, tz=dt.UTC).isoformat()
 
 
 def _names(record: Pruned, fact: Fact) -> bool:

@@ -62,6 +62,19 @@ SELECT_FACTS_OF_SAGA: Final = (
 )
 
 
+DATA_KEY: Final = "key "
+"""Before the id of a saga: the name of its wrapped data key in `meta`."""
+DATA_KEYS_END: Final = "key!"
+"""After all of those names."""
+PUT_DATA_KEY: Final = "INSERT INTO meta VALUES(?, ?)"
+REWRAP: Final = "UPDATE meta SET value = ? WHERE name = ? AND value = ?"
+DROP_DATA_KEY: Final = "DELETE FROM meta WHERE name = ?"
+SELECT_DATA_KEY: Final = "SELECT value FROM meta WHERE name = ?"
+SELECT_DATA_KEYS: Final = "SELECT name, value FROM meta WHERE name > ? AND name < ? ORDER BY name LIMIT ?"
+RAISE_MINOR: Final = "UPDATE meta SET value = ?1 WHERE name = 'minor' AND value < ?1"
+"""A reader that knows no more than the minor version of before must not take what is new for damage."""
+
+
 def create_file(path: Path, *, vfs: str | None = None) -> None:
     """Make a new, empty log at `path`, unless somebody else made one meanwhile.
 
@@ -112,6 +125,9 @@ def _fill(path: Path, vfs: str | None) -> None:
         connection.close()
 
 
+_SELECT_META: Final = f"SELECT name, value FROM meta WHERE name < '{DATA_KEY}' OR name > '{DATA_KEYS_END}'"  # noqa: S608
+
+
 def check_schema(connection: apsw.Connection, location: str) -> str:
     """Check that a file is a log that this version can read; return the log's id.
 
@@ -125,7 +141,7 @@ def check_schema(connection: apsw.Connection, location: str) -> str:
         or not {"meta", "records", "sagas", "keys", "facts"} <= found
     ):
         raise LogUnusable(f"{location} is an SQLite database, and not a log of agent-saga")
-    meta = {str(name): str(value) for name, value in connection.execute("SELECT name, value FROM meta")}
+    meta = {str(name): str(value) for name, value in connection.execute(_SELECT_META)}
     if meta.get("format") != str(FORMAT) or "log" not in meta:
         found_format = meta.get("format", "unknown")
         raise LogUnusable(

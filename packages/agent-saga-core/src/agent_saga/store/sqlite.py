@@ -6,8 +6,9 @@ import contextlib
 import os
 import threading
 import weakref
+from dataclasses import replace
 from itertools import starmap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import apsw
 
@@ -22,11 +23,16 @@ from agent_saga.store.connection import (
     connect,
     translated,
 )
+from agent_saga.store.mark import UNCHECKED
 from agent_saga.store.merged import META, parse_merged
 from agent_saga.store.owners import Owners
-from agent_saga.store.port import Committed, StoredRecord, StoredRow
+from agent_saga.store.port import Committed, Refused, StoredRecord, StoredRow
 from agent_saga.store.schema import (
+    DATA_KEY,
+    DATA_KEYS_END,
     ROW_COLUMNS,
+    SELECT_DATA_KEY,
+    SELECT_DATA_KEYS,
     SELECT_FACTS,
     SELECT_FACTS_OF_SAGA,
     SELECT_HALTS,
@@ -35,12 +41,14 @@ from agent_saga.store.schema import (
     schema_damage,
     stored_row,
 )
+from agent_saga.store.sealing import Sealer, key_id_of
 from agent_saga.store.sqlite_writer import SqliteWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from agent_saga.store.keyring import KeyRing
     from agent_saga.store.merged import Merged
     from agent_saga.store.owners import DeadProcess
     from agent_saga.store.port import Item, Query, Removal, Verdict
@@ -96,6 +104,7 @@ class SqliteLog:
         self._path, self._create, self._allow_fs, self._vfs, self._wait_s = path, create, allow_fs, vfs, wait_s
         self._owners = Owners(path.with_name(path.name + "-owners"))
         self._closed = False
+        self._sealer: Sealer | None = None
         self._start_afresh()
         check_place(path, create=create, allow_fs=allow_fs)
         _open_logs.add(self)
@@ -129,18 +138,28 @@ class SqliteLog:
         """See LogStore.append."""
         if self._pid != os.getpid():  # A fork in C, past the hooks of Python.
             self.leave_to_parent()
+        fresh: dict[str, Any] = {}
+        if self._sealer is not None:
+            items, fresh = self._sealer.seal(items)
         with self._write_lock:
             writer = self._writer or self._open_writer()
             try:
-                return writer.append(items, durable=durable)
+                verdicts = writer.append(items, durable=durable)
             except LogFailed as failure:
                 self._failed = failure
                 raise
+        if self._sealer is not None and fresh:
+            written = zip(items, verdicts, strict=True)
+            in_log = {item.saga_id for item, verdict in written if isinstance(verdict, Committed | Refused)}
+            self._sealer.keep({saga_id: cipher for saga_id, cipher in fresh.items() if saga_id in in_log})
+        return verdicts
 
     def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
         """See LogStore.rewrite."""
         if self._pid != os.getpid():
             self.leave_to_parent()
+        if (sealer := self._sealer) is not None:
+            removals = [replace(removal, payloads=sealer.seal_again(removal)) for removal in removals]
         with self._write_lock:
             writer = self._writer or self._open_writer()
             try:
@@ -225,15 +244,18 @@ class SqliteLog:
 
     def records(self, saga_id: str, *, after_n: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.records."""
-        return list(starmap(StoredRecord, self._read(_SELECT_CHAIN, (saga_id, after_n, limit))))
+        page = list(starmap(StoredRecord, self._read(_SELECT_CHAIN, (saga_id, after_n, limit))))
+        return page if self._sealer is None else self._sealer.open(page)
 
     def tail(self, *, after_pos: int = 0, limit: int = 1000) -> list[StoredRecord]:
         """See LogStore.tail."""
-        return list(starmap(StoredRecord, self._read(_SELECT_TAIL, (after_pos, limit))))
+        page = list(starmap(StoredRecord, self._read(_SELECT_TAIL, (after_pos, limit))))
+        return page if self._sealer is None else self._sealer.open(page)
 
     def records_between(self, first: str, last: str, *, limit: int) -> list[StoredRecord]:
         """See ReadsRanges.records_between."""
-        return list(starmap(StoredRecord, self._read(_SELECT_RECORDS_BETWEEN, (first, last, limit))))
+        page = list(starmap(StoredRecord, self._read(_SELECT_RECORDS_BETWEEN, (first, last, limit))))
+        return page if self._sealer is None else self._sealer.open(page)
 
     def facts_between(self, first: str, last: str) -> list[Fact]:
         """See ReadsRanges.facts_between."""
@@ -282,6 +304,57 @@ class SqliteLog:
             self._merged = parse_merged(str(found[0][0]) if found else None)
         return self._merged
 
+    def _locked_keys(self) -> Iterator[str]:
+        """Yield what could not be checked for want of keys."""
+        locked: dict[str, int] = {}
+        after = ""
+        while page := self.data_keys(after=after):
+            for saga_id, held in page:
+                if self._sealer is None or self._sealer.cipher(saga_id) is None:
+                    locked[key_id_of(held)] = locked.get(key_id_of(held), 0) + 1
+            after = page[-1][0]
+        for key_id, count in locked.items():
+            yield (
+                f"{UNCHECKED}the values of {count} sagas: they are encrypted under key {key_id!r}, which is not in the "
+                "key ring (--key-ring FILE)"
+            )
+
+    def use_ring(self, ring: KeyRing) -> None:
+        """See KeepsDataKeys.use_ring."""
+        self._sealer = Sealer(ring, self.data_key)
+
+    def seals(self) -> bool:
+        """See KeepsDataKeys.seals."""
+        return self._sealer is not None
+
+    def opens(self, saga_id: str) -> bool:
+        """See KeepsDataKeys.opens."""
+        if self._sealer is not None and self._sealer.cipher(saga_id) is not None:
+            return True
+        return self.data_key(saga_id) is None
+
+    def data_key(self, saga_id: str) -> str | None:
+        """See KeepsDataKeys.data_key."""
+        found = self._read(SELECT_DATA_KEY, (DATA_KEY + saga_id,))
+        return str(found[0][0]) if found else None
+
+    def data_keys(self, *, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
+        """See KeepsDataKeys.data_keys."""
+        found = self._read(SELECT_DATA_KEYS, (DATA_KEY + after, DATA_KEYS_END, limit))
+        return [(str(name).removeprefix(DATA_KEY), str(value)) for name, value in found]
+
+    def rewrap(self, changes: Sequence[tuple[str, str, str]]) -> int:
+        """See KeepsDataKeys.rewrap."""
+        if self._pid != os.getpid():
+            self.leave_to_parent()
+        with self._write_lock:
+            writer = self._writer or self._open_writer()
+            try:
+                return writer.rewrap(changes)
+            except LogFailed as failure:
+                self._failed = failure
+                raise
+
     def amendments(self, saga_id: str) -> list[str]:
         """See LogStore.amendments."""
         return [str(found) for (found,) in self._read(_SELECT_AMENDING, (saga_id,))]
@@ -310,6 +383,7 @@ class SqliteLog:
         yield "the schema: tables, indexes and triggers as they were made"
         yield "keys: each names a saga that has it"
         yield tail
+        yield from self._locked_keys()
 
     def _read(self, sql: str, bindings: tuple[object, ...]) -> list[tuple[object, ...]]:
         """Return all rows of one query; the snapshot it needs lives no longer."""

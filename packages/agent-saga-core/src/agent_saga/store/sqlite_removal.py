@@ -9,7 +9,7 @@ import apsw
 
 from agent_saga.model.records import FORMAT_MINOR
 from agent_saga.store.port import Stale
-from agent_saga.store.schema import ROW_COLUMNS, TABLES, stored_row
+from agent_saga.store.schema import DATA_KEY, DROP_DATA_KEY, RAISE_MINOR, ROW_COLUMNS, TABLES, stored_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,15 +43,16 @@ def remove(run: Run, removals: Sequence[Removal]) -> None:
         if removal.records:
             run("DELETE FROM records WHERE saga = ?", (saga_id,))
             run("UPDATE sagas SET epoch = epoch + 1 WHERE saga = ?", (saga_id,))
+            run(DROP_DATA_KEY, (DATA_KEY + saga_id,))
         elif removal.payloads is None:
             run("UPDATE records SET payload = NULL WHERE saga = ?", (saga_id,))
+            run(DROP_DATA_KEY, (DATA_KEY + saga_id,))
         else:
             for n, payload in removal.payloads.items():
                 run("UPDATE records SET payload = ? WHERE saga = ? AND n = ?", (payload, saga_id, n))
     for trigger in _TRIGGERS:
         run(trigger)
-    # A reader that knows no `redacted` and `pruned` must not take their absence from its list for damage.
-    run("UPDATE meta SET value = ?1 WHERE name = 'minor' AND value < ?1", (str(FORMAT_MINOR),))
+    run(RAISE_MINOR, (str(FORMAT_MINOR),))
 
 
 def write_anew(connection: apsw.Connection, mutex: Mutex) -> None:

@@ -20,7 +20,16 @@ from agent_saga.store.mark import MarkWriter, read_mark
 from agent_saga.store.owners import Mutex
 from agent_saga.store.port import Committed
 from agent_saga.store.rules import Current, judge, mark_refused, unmet
-from agent_saga.store.schema import SELECT_FACT, SELECT_FACTS, create_file
+from agent_saga.store.schema import (
+    DATA_KEY,
+    PUT_DATA_KEY,
+    RAISE_MINOR,
+    REWRAP,
+    SELECT_FACT,
+    SELECT_FACTS,
+    create_file,
+)
+from agent_saga.store.sealing import MINOR
 from agent_saga.store.sqlite_removal import remove, stale, write_anew
 from agent_saga.store.totals import with_totals
 
@@ -171,6 +180,27 @@ class SqliteWriter:
         self._mark.write(self._last_pos, durable=True)
         return verdict
 
+    def rewrap(self, changes: Sequence[tuple[str, str, str]]) -> int:
+        """See KeepsDataKeys.rewrap."""
+        if self._failed:
+            raise LogFailed(self._failed)
+        run = self._run
+        try:
+            run("PRAGMA synchronous=FULL")
+            self._full = True
+            run("PRAGMA secure_delete=ON")
+            run("BEGIN IMMEDIATE")
+            before = self._connection.total_changes()
+            for saga_id, old, new in changes:
+                run(REWRAP, (new, DATA_KEY + saga_id, old))
+            changed = self._connection.total_changes() - before
+            run("COMMIT")
+        except apsw.Error as error:
+            self._roll_back(error)
+            raise self._stop(error) from error
+        self._version, self._synced = -1, True
+        return changed
+
     def scrub(self) -> None:
         """See LogStore.scrub."""
         try:
@@ -274,6 +304,9 @@ class SqliteWriter:
             self._put_row(current, row)
         if refused is None:
             self._change_facts(item.facts)
+        if item.data_key is not None:  # Compare-and-set of the saga's count keeps a second one away.
+            run(PUT_DATA_KEY, (DATA_KEY + saga_id, item.data_key))
+            run(RAISE_MINOR, (str(MINOR),))
         return refused or Committed(pos, head)
 
     def _amend(self, item: Item, amends: str) -> None:

@@ -8,9 +8,9 @@ import socket
 import threading
 from urllib.parse import urlsplit, urlunsplit
 
-PASS, CUT, LOSE_ANSWER, STALL = "pass", "cut", "lose answer", "stall"
+PASS, CUT, LOSE_ANSWER, STALL, MUTE = "pass", "cut", "lose answer", "stall", "mute"
 """What to do with a request: forward it; close before the server has it; let the server do it and close instead of
-answering; forward nothing more in either direction, and close nothing."""
+answering; forward nothing more in either direction, and close nothing; forward requests and no answers, likewise."""
 
 
 class CutProxy:
@@ -66,7 +66,7 @@ class CutProxy:
                 self._forward(client, server, ready)
 
     def _forward(self, client, server, ready):
-        losing = stalled = False
+        losing = stalled = muted = False
         while True:
             for key, _ in ready.select():
                 if key.fileobj is self._stopped:
@@ -80,7 +80,8 @@ class CutProxy:
                 if key.fileobj is server:
                     if losing:
                         return
-                    client.sendall(data)
+                    if not muted:
+                        client.sendall(data)
                     continue
                 action = self._decided()
                 if action == CUT:
@@ -88,7 +89,7 @@ class CutProxy:
                 if action == STALL:
                     stalled = True
                     continue
-                losing = action == LOSE_ANSWER
+                losing, muted = action == LOSE_ANSWER, muted or action == MUTE
                 server.sendall(data)
 
     def _decided(self):

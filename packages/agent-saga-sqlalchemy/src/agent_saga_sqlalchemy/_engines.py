@@ -14,7 +14,6 @@ from sqlalchemy.util import greenlet_spawn
 from agent_saga import Landed, NotLanded
 from agent_saga_sqlalchemy import _guard_rows as guard_rows
 from agent_saga_sqlalchemy._databases import Database
-from agent_saga_sqlalchemy._packing import unpack
 from agent_saga_sqlalchemy._restore import never_landed, restore
 from agent_saga_sqlalchemy._rows import Facts
 
@@ -30,6 +29,7 @@ class Protected:
         name: of the engine in the log.
         engine: the sync one, inside an async one too.
         has_guard: the table of guard rows is known to be there.
+        has_images: that of images is.
         facts: what tables looked like, with the stamp of that moment.
     """
 
@@ -38,6 +38,7 @@ class Protected:
     database: Database
     requires_saga: bool
     has_guard: bool = False
+    has_images: bool = False
     facts: dict[str, tuple[str, Facts]] = field(default_factory=dict)
 
     @property
@@ -83,8 +84,8 @@ class Restore:
         self.__qualname__ = f"Restore[{protected.name}]"
 
     def __call__(self, *, transaction: str, changes: Any) -> Any:
-        database, plain = self._protected.database, unpack(changes)
-        return self._protected.apart(lambda connection: restore(connection, database, transaction, plain))
+        database = self._protected.database
+        return self._protected.apart(lambda connection: restore(connection, database, transaction, changes))
 
 
 class IsRestored:

@@ -32,11 +32,11 @@ def prepare(connection: Connection, pending: Pending, facts_of: cascades.FactsOf
     assert isinstance(statement, dml.Insert)
     if any(name not in {column.name for column in table.columns} for name in facts.key):
         raise NotCapturable(f"the primary key of {facts.name} is not a part of its Table object; nothing ran")
-    if _updates(statement) or _replaces(statement):
+    if _updates(statement) or _replaces(pending):
         wanted = _candidates(connection, statement, pending)
         pending.rows = {facts.key_of(row): row for row in _by_values(connection, facts, table, wanted)}
         met = list(pending.rows.values())
-        if _replaces(statement):
+        if _replaces(pending):
             pending.kids = cascades.of_delete(connection, facts, met, facts_of)
         else:
             pending.kids = cascades.of_update(connection, facts, met, _assigned(statement, table), facts_of)
@@ -52,7 +52,7 @@ def finish(connection: Connection, work: Work, pending: Pending, result: sa.Curs
     """
     facts, statement = pending.facts, pending.statement
     assert isinstance(statement, dml.Insert)
-    if _tells_keys(statement, pending.parameters):
+    if _tells_keys(statement, pending):
         primary = [column.name for column in pending.table.primary_key.columns]
         keys = list(result.context.inserted_primary_key_rows)
         wanted = [dict(zip(primary, key or (None,), strict=False)) for key in keys]
@@ -63,7 +63,7 @@ def finish(connection: Connection, work: Work, pending: Pending, result: sa.Curs
     made = {facts.key_of(row): row for row in rows}
     if len(made) != len(set(keys)):
         raise NotCapturable(f"{len(keys)} rows were inserted into {facts.name}, and {len(made)} of them found again")
-    if _updates(statement) or _replaces(statement):
+    if _updates(statement) or _replaces(pending):
         _note_met(connection, work, pending, made)
     for key, row in made.items():
         if key not in pending.rows:
@@ -72,7 +72,7 @@ def finish(connection: Connection, work: Work, pending: Pending, result: sa.Curs
 
 def _note_met(connection: Connection, work: Work, pending: Pending, made: Mapping[Key, Row]) -> None:
     """Note what became of the rows that were there; nothing else may have been."""
-    facts, replaces = pending.facts, _replaces(pending.statement)
+    facts, replaces = pending.facts, _replaces(pending)
     left = {facts.key_of(row): row for row in find(connection, facts, list(pending.rows))}
     if not replaces and len(left) < len(pending.rows):
         raise NotCapturable(f"an upsert moved a row of {facts.name} where it cannot be found")
@@ -92,8 +92,8 @@ def _updates(statement: dml.UpdateBase) -> bool:
     return hasattr(getattr(statement, "_post_values_clause", None), "update_values_to_set")
 
 
-def _replaces(statement: dml.UpdateBase) -> bool:
-    return prefix_of(statement) == "OR REPLACE"
+def _replaces(pending: Pending) -> bool:
+    return not pending.facts.lock and prefix_of(pending.statement) == "OR REPLACE"
 
 
 def _ignores(statement: dml.Insert) -> bool:
@@ -113,7 +113,7 @@ def _assigned(statement: dml.UpdateBase, table: sa.Table) -> frozenset[str]:
 
 def _telling_keys(statement: dml.Insert, pending: Pending) -> dml.Insert:
     """Return the insert with a RETURNING from which the keys of its rows can be told."""
-    if _tells_keys(statement, pending.parameters):
+    if _tells_keys(statement, pending):
         return statement
     own = list(statement._returning)  # noqa: SLF001 - no public reader.
     named = [part for one in own for part in (one.c if isinstance(one, sa.FromClause) else [one])]
@@ -124,12 +124,12 @@ def _telling_keys(statement: dml.Insert, pending: Pending) -> dml.Insert:
     return statement.returning(*wanted) if wanted else statement
 
 
-def _tells_keys(statement: dml.Insert, parameters: Sequence[Mapping[str, Any]]) -> bool:
+def _tells_keys(statement: dml.Insert, pending: Pending) -> bool:
     """Tell whether SQLAlchemy itself learns the keys of the new rows."""
-    if statement._returning or _updates(statement) or _ignores(statement) or _replaces(statement):  # noqa: SLF001
+    if statement._returning or _updates(statement) or _ignores(statement) or _replaces(pending):  # noqa: SLF001
         return False
     plain = statement.select is None and not statement._multi_values  # noqa: SLF001
-    return plain and (len(parameters) == 1 or bool(statement._return_defaults))  # noqa: SLF001
+    return plain and (len(pending.parameters) == 1 or bool(statement._return_defaults))  # noqa: SLF001
 
 
 def _key_columns(pending: Pending) -> list[sa.Column[Any]]:
@@ -154,7 +154,7 @@ def _peeked(result: sa.CursorResult[Any], pending: Pending) -> list[Key]:
     if not pending.statement._returning:  # noqa: SLF001
         result.close()
     elif pending.hides:
-        result._metadata = result._metadata._reduce(range(len(entries) - pending.hides))  # noqa: SLF001 - as columns().
+        result.columns(*range(len(entries) - pending.hides))  # Changes the result itself.
     return keys
 
 
@@ -193,7 +193,7 @@ def _candidates(connection: Connection, statement: dml.Insert, pending: Pending)
     candidates = []
     for values in _values_of(connection, statement, pending):
         known = [keys for keys in needed if all(values.get(name) is not None for name in keys)]
-        if not needed or (not _replaces(statement) and any(values.get(name, ...) is ... for k in needed for name in k)):
+        if not needed or (not _replaces(pending) and any(values.get(name, ...) is ... for k in needed for name in k)):
             raise NotCapturable(
                 f"an upsert into {facts.name} must name its conflict target (index_elements, or a constraint), and "
                 "give the target's columns plain values; it did not run"

@@ -22,7 +22,7 @@ from agent_saga_sqlalchemy import _guard_rows as guard_rows
 from agent_saga_sqlalchemy._databases import database_of
 from agent_saga_sqlalchemy._engines import HasLanded, IsRestored, Protected, Restore
 from agent_saga_sqlalchemy._info import NAME
-from agent_saga_sqlalchemy._packing import pack
+from agent_saga_sqlalchemy._packing import PACKED_BYTES_MAX, fits, packed
 from agent_saga_sqlalchemy._rows import OWN, Facts
 from agent_saga_sqlalchemy._statements import DECLARED, NotCapturable, check_text, written_by
 from agent_saga_sqlalchemy._transaction import Work, begin_work, forget_work, work_of
@@ -252,17 +252,20 @@ class _Hooks:
 
     def _step(self, connection: Connection, work: Work) -> None:
         protected = self._protected
-        kwargs = {
+        kwargs: dict[str, Any] = {
             "transaction": work.id,
             "tables": dict(Counter(change["table"] for change in work.changes)),
-            "changes": pack(work.changes),
+            "changes": self._images(connection, work),
         }
+
+        apart = "images" in kwargs["changes"]
 
         def finish(_given: object = None) -> None:
             if not guard_rows.mark(connection, work.id, "step"):
                 raise NotCapturable("the transaction was given up by a recovery meanwhile, and is rolled back")
             connection.dialect.do_commit(connection.connection)
             work.committed = protected.has_guard = True
+            protected.has_images = protected.has_images or apart
 
         async def finish_async(_given: object) -> None:
             await greenlet_spawn(finish)
@@ -271,6 +274,17 @@ class _Hooks:
             await_only(aguard(protected.tool, kwargs, finish_async, adapter=NAME))
         else:
             guard(protected.tool, kwargs, finish, adapter=NAME)
+
+    def _images(self, connection: Connection, work: Work) -> Any:
+        """Return the changes as the log keeps them; what is too much for it stays in the database, with its digest."""
+        if fits(work.changes):
+            return work.changes
+        data = packed(work.changes)
+        if len(data) <= PACKED_BYTES_MAX:
+            return {"zlib": data}
+        if not self._protected.has_images:
+            guard_rows.create_images(connection, self._protected.database)
+        return guard_rows.keep_images(connection, work.id, data)
 
     def _abandon(self, connection: Connection) -> None:
         """Roll the transaction back on the connection itself, or let go of the connection."""

@@ -12,14 +12,18 @@ from sqlalchemy.engine import Connection
 from agent_saga import ALREADY_DONE, Conflict
 from agent_saga_sqlalchemy import _guard_rows as guard_rows
 from agent_saga_sqlalchemy._databases import Database
+from agent_saga_sqlalchemy._packing import unpacked
 from agent_saga_sqlalchemy._rows import Facts, Key, Reference, Row, delete, find, insert, run, update, update_many
 from agent_saga_sqlalchemy._transaction import key_after, key_before, same
 
 Change = dict[str, Any]
 
 
-def restore(connection: Connection, database: Database, transaction_id: str, changes: Sequence[Change]) -> Any:
+def restore(connection: Connection, database: Database, transaction_id: str, kept: Any) -> Any:
     """Take the changes of a step back, once, in the transaction of the connection.
+
+    Args:
+        kept: the changes, as the log keeps them.
 
     Returns:
         ALREADY_DONE where they are taken back, or never were committed and cannot be any more.
@@ -33,6 +37,7 @@ def restore(connection: Connection, database: Database, transaction_id: str, cha
         return ALREADY_DONE
     if never_landed(connection, transaction_id):
         return ALREADY_DONE
+    changes = _changes(connection, kept)
     known: dict[str, Facts] = {}
 
     def facts_of(name: str) -> Facts:
@@ -45,9 +50,17 @@ def restore(connection: Connection, database: Database, transaction_id: str, cha
         left.check(connection, facts_of)
         _write(connection, changes, facts_of)
         left.check_restored(connection, facts_of)
+        if isinstance(kept, dict) and "images" in kept:
+            guard_rows.forget_images(connection, kept)
     except exc.IntegrityError as error:
         raise Conflict(f"the database refuses it, because of what others wrote since: {error.orig}") from error
     return None
+
+
+def _changes(connection: Connection, kept: Any) -> Sequence[Change]:
+    if not isinstance(kept, dict):
+        return kept  # type: ignore[no-any-return]
+    return unpacked(kept["zlib"] if "zlib" in kept else guard_rows.images_of(connection, kept))
 
 
 def never_landed(connection: Connection, transaction_id: str) -> bool:

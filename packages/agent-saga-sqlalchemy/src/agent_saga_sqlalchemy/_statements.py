@@ -59,7 +59,7 @@ def check_text(sql: str, options: Mapping[str, Any]) -> None:
 def prefix_of(statement: dml.UpdateBase) -> str:
     """Return what is written behind the first word of a statement, as OR REPLACE, in capitals."""
     parts = statement._prefixes  # noqa: SLF001 - SQLAlchemy has no public reader of them.
-    return " ".join(" ".join(str(part).upper().split()) for part, _ in parts)
+    return " ".join(" ".join(str(part).upper().split()) for part, dialect in parts if dialect in {"*", "sqlite"})
 
 
 def written_by(statement: Any, options: Mapping[str, Any]) -> dml.UpdateBase | None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmark import crowds, growth, logs, peers, postgres, starts, steps
+from benchmark import crowds, databases, growth, logs, peers, postgres, starts, steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +32,7 @@ GROUPS: Final[dict[str, Callable[[Path], Iterator[Result]]]] = {
     "processes": crowds.processes,
     "peers": peers.peers,
     "postgres": postgres.postgres,
+    "databases": databases.flushes,
     "orphans": logs.orphans,
     "large": logs.large_log,
     "starts": starts.starts,

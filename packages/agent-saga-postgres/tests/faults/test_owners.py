@@ -1,5 +1,6 @@
 """Owners that are paused, killed and raced for, in processes of their own."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fault_world import recover, seen, wait_for_death
+from fault_world import make_kit, recover, seen, take_back, wait_for_death
 
 from agent_saga.store.open import open_log
 from agent_saga.store.port import Query
@@ -106,4 +107,33 @@ def test_two_recoverers_race(log, log_url, start):
     assert len([line for line in happened if line.startswith("undo ")]) == 40
     assert set(happened.values()) == {1}
     assert log.rows(Query(unsealed=True)) == []
+    verify(log)
+
+
+@pytest.mark.slow
+def test_a_blocked_event_loop_loses_no_lease(log, log_url):
+    """PG-65: the lease is renewed beside the loop: a tool that blocks it for three leases is not taken for dead."""
+    kit, _ = make_kit(log_url)
+    seen_dead = []
+
+    async def block(item: str):
+        (row,) = log.rows(Query(unsealed=True))
+        for _ in range(30):
+            threading.Event().wait(0.1)  # Blocks the loop, as a careless tool does.
+            proof = log.prove_dead(row.row.owner)
+            if proof is not None:
+                proof.close()
+                seen_dead.append(row.row.owner)
+        return {"id": item}
+
+    tool = kit.wrap(block, effect="compensable", compensate=take_back.bind(item="result.id"))
+
+    async def run():
+        async with kit.transaction("blocked") as saga:
+            await tool(item="a")
+        return saga.report.outcome
+
+    assert asyncio.run(run()) == "committed"
+    kit.close()
+    assert seen_dead == []
     verify(log)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmark import crowds, databases, growth, logs, peers, postgres, starts, steps
+from benchmark import crowds, databases, evidence, growth, logs, peers, postgres, starts, steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +35,7 @@ GROUPS: Final[dict[str, Callable[[Path], Iterator[Result]]]] = {
     "databases": databases.flushes,
     "orphans": logs.orphans,
     "large": logs.large_log,
+    "evidence": evidence.commands,
     "starts": starts.starts,
 }
 

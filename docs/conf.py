@@ -41,7 +41,7 @@ PAGES = {  # Files of the repository that are pages here.
         f"packages/agent-saga-{name}/README.md": f"guides/{name}.md"
         for name in (
             *("autogen", "crewai", "langgraph", "llama-index", "openai-agents", "semantic-kernel"),
-            *("postgres", "sqlalchemy", "visuals"),
+            *("connectors", "postgres", "sqlalchemy", "visuals"),
         )
     },
     "packages/pytest-agent-saga/README.md": "guides/pytest.md",

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from object_server import FAULTS, LOSE_REQUEST, SLOW, ObjectServer
 
+from agent_saga import AgentKit, compensator
 from agent_saga.audit.prune import prune
 from agent_saga.audit.redact import redact
 from agent_saga.errors import CorruptLog, LogFailed, LogMissing, LogUnusable
@@ -29,6 +30,7 @@ from agent_saga.store.verify import verify
 from pytest_agent_saga.conformance.sagas import Scribe, dump, everything, load, saga_id
 
 CARD = b"4000-0012-3456-7899"
+WORLD = []
 
 
 def log_at(server, *, wait_s=20.0, answer_s=0.1):
@@ -285,3 +287,32 @@ def test_commands_find_the_log_by_its_url():
                 check=False,
             )
             assert done.returncode == 0, (words, done.stderr)
+
+
+@compensator("objects.take_back", idempotent=True)
+def take_back(item: str):
+    WORLD.append(f"undo {item}")
+
+
+def test_the_engine_on_this_log():
+    """OB-11: a kit that names it by its URL commits a saga and rolls another one back."""
+    WORLD.clear()
+    with ObjectServer() as server:
+        kit = AgentKit(f"objects+{server.url}/kit/")
+
+        def put(item: str):
+            WORLD.append(f"do {item}")
+            return {"id": item}
+
+        tool = kit.wrap(put, effect="compensable", compensate=take_back.bind(item="result.id"))
+        with kit.transaction("good", key="order-1"):
+            tool(item="a")
+        with pytest.raises(ZeroDivisionError), kit.transaction("bad") as saga:
+            tool(item="b")
+            raise ZeroDivisionError
+        assert saga.report.clean
+        kit.close()
+        assert WORLD == ["do a", "do b", "undo b"]
+        log = open_log(f"objects+{server.url}/kit/", create=False)
+        assert verify(log).sagas == 2
+        log.close()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from agent_saga.errors import DeclarationError, UsageError
+from agent_saga.model import records as r
 from agent_saga.model.secrets import is_secret_name, secret_in
-from agent_saga.runtime.refusal import refuse
+from agent_saga.runtime.refusal import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from agent_saga.model.values import Encoded
     from agent_saga.runtime.declaration import Declaration
-    from agent_saga.runtime.ops import Op
     from agent_saga.runtime.saga import Saga
 
 Secrets = Literal["warn", "refuse", "ignore"]
@@ -62,7 +62,7 @@ class SecretsWatch:
             raise DeclarationError(text)
         warnings.warn(text, category=SecretInLog, stacklevel=4)
 
-    def check_call(self, saga: Saga, tool: str, encoded: Mapping[str, Encoded]) -> Generator[Op, Any, None]:
+    def check_call(self, saga: Saga, tool: str, encoded: Mapping[str, Encoded]) -> None:
         """Look at the arguments of a call, before anything of it is recorded.
 
         Raises:
@@ -74,7 +74,9 @@ class SecretsWatch:
                 continue
             text = f"{found[0]} holds what looks like {found[1]}, which the log would hold in plain text"
             if self.choice == "refuse":
-                yield from refuse(saga, tool, "secrets", f"{text}; declare redact=[{name!r}], or encrypt the log")
+                reason = f"{text}; declare redact=[{name!r}], or encrypt the log"
+                saga.live.emit(r.Decided, tool=tool, decision="refuse", policy="secrets", reason=reason, hold=True)
+                raise refusal(saga, tool, reason)
             self._tell(tool, found[0], text)
 
     def _tell(self, tool: str, place: str, text: str) -> None:

@@ -109,7 +109,7 @@ def _look(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     return (yield from _read(saga, call))
 
 
-def _encode(saga: Saga, call: ToolCall) -> Generator[Op, Any, None]:
+def _encode(saga: Saga, call: ToolCall) -> None:
     """Encode the arguments, and look for secrets in them."""
     declaration = call.declaration
     if declaration.redact:
@@ -117,7 +117,7 @@ def _encode(saga: Saga, call: ToolCall) -> Generator[Op, Any, None]:
     call.encoded = encode_kwargs(declaration, call.kwargs)
     call.identity = identity_of_call(declaration, call.encoded)
     if (watch := saga.environment.secrets) is not None:
-        yield from watch.check_call(saga, declaration.name, call.encoded)
+        watch.check_call(saga, declaration.name, call.encoded)
 
 
 def _act(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
@@ -126,7 +126,7 @@ def _act(saga: Saga, call: ToolCall) -> Generator[Op, Any, Any]:
     saga.resumed_pause(call)
     _check_compensation(declaration)
     _check_reachable(saga, declaration)
-    yield from _encode(saga, call)
+    _encode(saga, call)
     try:
         while True:
             admitted = admission.is_plainly_new(live, call) or (yield from admission.admit(saga, call))

@@ -3,9 +3,12 @@
 import os
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from agent_saga import AgentKit
 from agent_saga_sqlalchemy import protect
 
 kit = AgentKit(log=os.environ["SHOP_LOG"])
-engine = protect(sa.create_engine(os.environ["SHOP_URL"]), kit, name="shop")
+url = os.environ["SHOP_URL"]
+is_async = url.startswith(("sqlite+aiosqlite", "postgresql+asyncpg"))
+engine = protect((create_async_engine if is_async else sa.create_engine)(url), kit, name="shop")

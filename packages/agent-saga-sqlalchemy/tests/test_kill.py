@@ -1,5 +1,6 @@
 """Killed at any point, a saga is finished by `agent-saga recover`, and the database is as it was."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -46,6 +47,29 @@ def test_a_recovery_without_the_engine_says_so(engine, tmp_path):
     assert left != _dump(engine)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("async_engine", ["aiosqlite", "asyncpg"], indirect=True)
+@pytest.mark.parametrize("point", ["before a database commit", "after a database commit", "2", "4"])
+def test_recovery_of_an_async_engine(async_engine, tmp_path, point):
+    """The same for async drivers, around the commits of the database and of the log."""
+    before, log = _async_dump(async_engine), tmp_path / "log.db"
+    killed = _run(async_engine, log, "kill_async_program.py", AGENT_SAGA_CRASH_AT=point)
+    assert killed.returncode == -9, killed.stderr
+    recovered = _recover(async_engine, log)
+    assert recovered.returncode == 0, (recovered.stdout, recovered.stderr)
+    assert before == _async_dump(async_engine)
+
+
+def _async_dump(engine):
+    async def read():
+        async with engine.connect() as connection:
+            found = await connection.run_sync(dump)
+        await engine.dispose()
+        return found
+
+    return asyncio.run(read())
+
+
 def _dump(engine):
     with engine.connect() as connection:
         return dump(connection)
@@ -56,8 +80,8 @@ def _environment(engine, log, **more):
     return {**os.environ, "SHOP_URL": url, "SHOP_LOG": str(log), "PYTHONPATH": str(HERE), **more}
 
 
-def _run(engine, log, **more):
-    command = [sys.executable, str(HERE / "kill_program.py")]
+def _run(engine, log, program="kill_program.py", **more):
+    command = [sys.executable, str(HERE / program)]
     return subprocess.run(
         command, env=_environment(engine, log, **more), capture_output=True, text=True, check=False, timeout=60
     )

@@ -27,6 +27,8 @@ INFO: Final = AdapterInfo(
         "storage inverses do not look whether others replaced the file since",
         "auth: what changes or invites users cannot be taken back, and asks",
         "realtime does not go over HTTP, and is not seen; other HTTP clients of the program neither",
+        "a table is asked about once in a process: dropping its triggers under a running program is not seen",
+        "results of calls whose answer was lost are not made up: a retry that finds the first try landed gets 204",
         "sequences stay where they are; files at rest of deleted rows are not touched",
         "guard rows and images stay in the schema agent_saga: delete those of pruned sagas yourself",
     ),

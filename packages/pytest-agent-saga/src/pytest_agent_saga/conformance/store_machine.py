@@ -311,9 +311,11 @@ class LogMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Verify the log as a reader that comes later does."""
-        for log in (*self.logs, *self.lost):
-            log.close()
-        last = self.open_log(self.folder)
-        assert verify(last).records == self.records
-        last.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            for log in (*self.logs, *self.lost):
+                log.close()
+            last = self.open_log(self.folder)
+            assert verify(last).records == self.records
+            last.close()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -322,14 +322,3 @@ def test_what_was_recovered_goes_on_from_its_device(tmp_path):
         assert verify(log).sagas == 9
     with pytest.raises(UsageError, match="exists already"):
         merged(tmp_path / "again.db", out)
-
-
-def test_an_encrypted_log_is_refused(tmp_path):
-    """MG-9: a merge would leave the data keys behind, and with them every value: it refuses before it writes."""
-    with opened(tmp_path / "a.db", create=True) as log:
-        committed(log, 1)
-    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as db, db:
-        db.execute("INSERT INTO meta VALUES(?, 'ring-1 AAAA')", (f"key {saga_id(1)}",))
-    with opened(tmp_path / "a.db") as log, pytest.raises(UsageError, match="encrypted"):
-        Source(log, "a.db")
-    assert not (tmp_path / "out.db").exists()

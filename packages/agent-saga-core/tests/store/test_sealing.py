@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sealed_world import RECEIPT, SECRET, kit_for
 
-from agent_saga import AgentKit
+from agent_saga import AgentKit, Ask, SagaSuspended
 from agent_saga.audit.merge import Source
 from agent_saga.audit.merge_write import merge_into
 from agent_saga.audit.proof import check_proof, prove
@@ -403,6 +403,26 @@ def test_commands_work_with_the_key_and_name_it_without(place, run):
     (place / "pyproject.toml").write_text('[tool.agent-saga]\nkey_ring = "ring"\n')
     line = [sys.executable, "-m", "agent_saga", "show", "one", "--log", log_of(place)]
     assert RECEIPT in subprocess.run(line, capture_output=True, text=True, cwd=place, check=True).stdout
+
+
+def test_nobody_is_asked_about_a_call_that_cannot_be_read(place):
+    """EN-12: `approvals show` and words on a request name the key, and call nothing damaged."""
+    kit, charge = kit_for(log_of(place), place / "ring", world=place / "world")
+
+    class Asks:
+        def decide(self, call, saga):
+            return Ask("look", suspend=True)
+
+    with pytest.raises(SagaSuspended) as asked, kit.transaction("asks", policies=[Asks()]):
+        charge(SECRET, 1)
+    kit.close()
+    approval = asked.value.approval
+    for words in (["show", approval], ["approve", approval, "--by", "ann"]):
+        told = command(place, "approvals", *words, code=1)
+        assert "key 'k1'" in told
+        assert "damage" not in told
+    assert SECRET in command(place, "approvals", "show", approval, "--key-ring", place / "ring")
+    command(place, "approvals", "approve", approval, "--by", "ann", "--key-ring", place / "ring")
 
 
 def test_key_rings_are_made_by_a_command(place):

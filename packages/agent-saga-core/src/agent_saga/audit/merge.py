@@ -19,7 +19,6 @@ from agent_saga.model.records import decode_body
 from agent_saga.store.merged import merged_of
 from agent_saga.store.reader import complete_row, history
 from agent_saga.store.removed import REMOVED
-from agent_saga.store.sealing import KeepsDataKeys
 from agent_saga.store.verify import all_rows, last_position
 
 if TYPE_CHECKING:
@@ -112,10 +111,6 @@ class Source:
             raise UsageError(
                 f"{label} cannot be merged: the records of saga {gone[0]} were pruned, and a merge needs them; "
                 "merge a copy from before, and prune the merged log"
-            )
-        if isinstance(store, KeepsDataKeys) and store.data_keys(limit=1):
-            raise UsageError(
-                f"{label} cannot be merged: values in it are encrypted, and a merge has no place for their keys"
             )
         self.without_payloads = {fact.name for fact in store.facts(REMOVED)}
 

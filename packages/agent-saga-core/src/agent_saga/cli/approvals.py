@@ -79,7 +79,7 @@ def show(session: Session, approval: str) -> int:
 
     with session.reading() as store:
         known = _find(store, approval)
-        check_digest(known)
+        check_digest(store, known)
     if session.out.as_json:
         card = UIConfirmationArtifact.of_request(known).to_dict()
         session.out.document("approval/1", {"log": session.place, **as_json(known), "card": card, "exit": FINE})

@@ -18,6 +18,7 @@ from agent_saga.runtime.live import LiveSaga
 from agent_saga.runtime.refusal import recordable
 from agent_saga.store.port import Committed
 from agent_saga.store.reader import load
+from agent_saga.store.sealing import check_readable
 
 if TYPE_CHECKING:
     from agent_saga.machine.gate import ApprovalView
@@ -47,11 +48,12 @@ def decide_approval(
         LookupError: there is no such request.
         UsageError: it is decided, used, withdrawn or expired already, or a signature is missing; nothing was recorded.
         CorruptLog: its digest is not that of the call that it shows; nothing was recorded.
+        KeyUnavailable: the call is encrypted under a key that is not here; nothing was recorded.
     """
     by, note = check_name(by), recordable(note)
     for _ in range(_TRIES):
         loaded, known = find_approval(writer.store, approval)
-        check_digest(known)
+        check_digest(writer.store, known)
         _check_open(known, decision, by, private_key)
         live = amendment(writer, loaded.view, loaded.row.count, loaded.row.amendments, name="approval", by=by)
         data = signatures.message(approval, known.request.digest, decision, by)
@@ -66,12 +68,18 @@ def decide_approval(
     raise SagaBusy(f"the saga of approval {approval!r} changes all the time; nothing was recorded. Try again")
 
 
-def check_digest(known: ApprovalView) -> None:
+def check_digest(store: LogStore, known: ApprovalView) -> None:
     """Check that a request's digest, which words are bound to, is that of the call that people are shown.
+
+    Of a request on which no word counts any more, values may have been removed since, and are not looked at.
 
     Raises:
         CorruptLog: it is not: a word on it would allow another call.
+        KeyUnavailable: the call cannot be read here, so nobody can be shown it.
     """
+    check_readable(store, known.request.saga, what=f"approval {known.id!r} cannot be shown, and no word was recorded")
+    if known.state not in {"pending", "approved"}:
+        return
     if call_digest(known.request, known.kwargs, known.nonce) != known.request.digest:
         raise CorruptLog(f"approval {known.id!r} shows another call than its digest binds", saga_id=known.request.saga)
 

@@ -1,12 +1,16 @@
 """Answers that come after their saga gave the call up."""
 
 import asyncio
+import contextlib
+import json
 import threading
 
 import pytest
 from engine_world import WORLD, Lost, names, tool, unmake_keyed
 
 from agent_saga import RollbackIncomplete, spi
+from agent_saga.runtime import late
+from agent_saga.runtime.ops import drive
 from agent_saga.store.reader import load
 
 
@@ -224,3 +228,28 @@ def test_an_answer_in_a_loop_that_ends_at_once_reaches_the_log(kit, world):
     assert done.wait(10)
     settled(kit, sagas[0], "compensated")
     assert world.standing == {}
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_an_interrupted_answer_is_recorded_once(kit, world, steps):
+    """A loop that ends may cancel a settlement at any operation; whoever goes on with it records nothing twice."""
+    make = tool(kit, compensate=unmake_keyed.bind(thing="result.id"))
+    world.script["after", "a"] = [TimeoutError()]
+    with pytest.raises(RollbackIncomplete), kit.transaction("s") as saga:
+        make("a")
+    values = {"result": '{"id":"a"}', "compensation.thing": '"a"'}
+    answer = late._Answer(saga.live, 1, values, {"state": "succeeded", "bound": True, "exact": True})
+    engine, sent = late._after_end(answer), None
+    with contextlib.suppress(StopIteration):
+        for _ in range(steps):
+            sent = drive(one(engine.send(sent)))
+    engine.close()
+    drive(late._after_end(answer))
+    kinds = [json.loads(record.body)["kind"] for record in kit.writer().store.tail()]
+    assert (kinds.count("late_outcome"), world.standing) == (1, {})  # A repeated undo has the key of the first.
+    assert load(kit.writer().store, saga.id).row.row.sealed
+
+
+def one(operation):
+    """An engine of a single operation."""
+    return (yield operation)

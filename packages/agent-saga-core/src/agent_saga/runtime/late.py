@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_saga.errors import LogFailed, OwnerReplaced, SagaError
@@ -41,6 +42,21 @@ BUSY_S: Final = 0.05
 _tasks: set[asyncio.Task[None] | Future[None]] = set()
 
 
+@dataclass(slots=True)
+class _Answer:
+    """A late answer on its way into the log.
+
+    Attributes:
+        told: the saga in whose chain it is recorded, or is about to be; who goes on with it records it no second time.
+    """
+
+    live: LiveSaga
+    step: int
+    values: dict[str, str]
+    fields: dict[str, Any]
+    told: str = ""
+
+
 def arrive(saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str, Any]) -> None:
     """Record a late outcome, in the saga while this process owns it, else by claiming or amending it.
 
@@ -52,18 +68,18 @@ def arrive(saga: Saga, flight: Flight, values: dict[str, str], fields: dict[str,
         if _in_chain(live, flight, values, fields):
             return
         live.land(flight)
-        engine = _after_end(live, flight.step, values, fields)
+        answer = _Answer(live, flight.step, values, fields)
         loop = running_loop()
         if loop is None:
-            drive(engine)
+            drive(_after_end(answer))
         elif loop is saga.loop:
-            coroutine = adrive(engine)
+            coroutine = adrive(_after_end(answer))
             task = loop.create_task(coroutine)
             _tasks.add(task)
             task.add_done_callback(_finished)
-            _outlive(loop, task, coroutine, lambda: _after_end(live, flight.step, values, fields))
+            _outlive(loop, task, coroutine, lambda: _after_end(answer))
         else:  # A loop made for this call (`asyncio.run` in a thread) ends with it, and cancels what else it runs.
-            start_on_own_loop(adrive(engine)).add_done_callback(_finished)
+            start_on_own_loop(adrive(_after_end(answer))).add_done_callback(_finished)
     except (SagaError, OSError) as error:
         _warn(live, flight.step, error)
 
@@ -130,45 +146,59 @@ def _warn_text(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def _after_end(live: LiveSaga, no: int, values: dict[str, str], fields: dict[str, Any]) -> Generator[Op, Any, None]:
+def _after_end(answer: _Answer) -> Generator[Op, Any, None]:
     """The saga has ended, or its new owner is at it: claim it again when it is free, or amend it when it is sealed.
 
     The answer is recorded once. Who claims that saga, or that amendment, goes on with it; an amendment whose target
-    was amended by others meanwhile looks again.
+    was amended by others meanwhile looks again. Driven once more after it was interrupted, it goes on where it was.
     """
-    told = ""
+    live, no = answer.live, answer.step
     for tried in range(CLAIM_TRIES):
-        patient = tried < PATIENT_TRIES
-        again = gone_on_with(live.writer, live.view.id, told) if told else _reopened(live, patient=patient)
-        if again is None and told:
+        again = _taken_up(answer, patient=tried < PATIENT_TRIES)
+        if again is None and answer.told:
             return
         if again is None:
             yield Sleep(BUSY_S * (tried + 1))
             continue
         again.binders.update(live.binders)
         again.bound_objects.update(live.bound_objects)
-        step = again.view.steps[no]
+        step, unknown = again.view.steps[no], False
         try:
-            if not told:
+            if not answer.told:
                 attempt = step.attempt
-                ticket = again.emit(r.LateOutcome, values, durable=True, step=no, attempt=attempt, **fields)
+                ticket = again.emit(
+                    r.LateOutcome, answer.values, durable=True, step=no, attempt=attempt, **answer.fields
+                )
+                answer.told, unknown = again.id, True  # Whoever stops waiting for the commit does not take it back.
                 yield from again.committed(ticket)
-                told = again.id
+                unknown = False
             yield from _settle_late(again, step)
         except OwnerReplaced:  # A recoverer was faster; look again.
-            if told == live.id:
+            if answer.told == live.id and not unknown:
                 return
+            answer.told = "" if unknown else answer.told
             yield Sleep(BUSY_S * (tried + 1))
             continue
         except BaseException:  # This process lives on: without a word nobody else could finish the saga.
             release(again, "the settlement of a late answer was interrupted")
             raise
         return
-    if not told:
+    if not answer.told:
         _warn_text(
-            f"saga {live.view.id!r}, step {no}: its answer ({fields['state']}) came when another process owned the "
-            "saga, and could not be recorded: look at it when that process is done, agent-saga show"
+            f"saga {live.view.id!r}, step {no}: its answer ({answer.fields['state']}) came when another process owned "
+            "the saga, and could not be recorded: look at it when that process is done, agent-saga show"
         )
+
+
+def _taken_up(answer: _Answer, *, patient: bool) -> LiveSaga | None:
+    """Return what goes on with an answer now; None when another process is at it, or nothing is left to do."""
+    live = answer.live
+    if not answer.told:
+        return _reopened(live, patient=patient)
+    if answer.told != live.id:
+        return gone_on_with(live.writer, live.view.id, answer.told)
+    row = live.writer.store.row(live.id)
+    return None if row is None or row.leaf is not None else _reopened(live, patient=patient)
 
 
 def _settle_late(again: LiveSaga, step: StepView) -> Generator[Op, Any, None]:
@@ -205,11 +235,12 @@ def _reopened(live: LiveSaga, *, patient: bool) -> LiveSaga | None:
 def gone_on_with(writer: Writer, saga_id: str, amendment_id: str) -> Amendment | None:
     """Claim an amendment of this process anew, on what is true of the amended saga now: others amended it meanwhile.
 
-    None when it never reached the log, when another process owns it, or when it has ended.
+    None when it never reached the log, when another process owns it, or when it has ended. One that was given up, when
+    its work was interrupted, is claimed like one that is still owned here.
     """
     store = writer.store
     own, target = load(store, amendment_id), load(store, saga_id)
-    if own is None or target is None or own.view.ended or own.view.owner != store.owner():
+    if own is None or target is None or own.view.ended or own.view.owner not in {None, store.owner()}:
         return None
     again = amendment(writer, target.view, target.row.count, target.row.amendments, name=own.view.name)
     again.adopt(own.view, own.row.count)

@@ -196,7 +196,8 @@ def test_after_a_fork_the_saga_is_foreign(kit, world):
 
 
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A test run in the background ignores it.
 sys.path.insert(0, {folder!r})
 from engine_world import WORLD, tool, unmake
 from agent_saga import AgentKit

@@ -36,6 +36,7 @@ INFO: Final = AdapterInfo(
         "CodeActAgent: functions of the code must be those of protected tools; other processes are outside",
         "a memory keeps what a rolled back saga did: tell the model before you go on with it",
         "an async tool that ignores its cancellation has no late outcome",
+        "a plain answer to a restored context may be lost while all workers of the step are busy: say `approval=`",
         "predict_and_call has no call ids and cannot wait: SagaSuspended leaves it",
     ),
 )

@@ -34,7 +34,7 @@ from agent_saga.store.sqlite_removal import remove, stale, write_anew
 from agent_saga.store.totals import with_totals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from agent_saga.machine.row import Row
     from agent_saga.store.port import FactsChange, Item, Refused, Removal, Verdict
@@ -151,25 +151,20 @@ class SqliteWriter:
         self._mark.write(self._last_pos, durable=durable)
         return verdicts
 
-    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
-        """See LogStore.rewrite; `scrub` is left to the caller."""
+    @contextlib.contextmanager
+    def _removing(self) -> Iterator[None]:
+        """Run a durable transaction that leaves no old bytes in its pages, unless it is rolled back inside."""
         if self._failed:
             raise LogFailed(self._failed)
-        run = self._run
         try:
-            run("PRAGMA synchronous=FULL")
+            self._run("PRAGMA synchronous=FULL")
             self._full = True
-            run("PRAGMA secure_delete=ON")
-            run("BEGIN IMMEDIATE")
-            self._look_again()
-            verdict: Verdict | None = stale(run, removals) or judge(item, self)
-            if verdict is not None:
-                run("ROLLBACK")
-                return verdict
-            verdict = self._apply(item)  # First, so that no position is used twice.
-            remove(run, removals)
-            self._known.clear()
-            run("COMMIT")
+            self._run("PRAGMA secure_delete=ON")
+            self._run("BEGIN IMMEDIATE")
+            yield
+            if not self._connection.in_transaction:
+                return
+            self._run("COMMIT")
         except apsw.Error as error:
             self._roll_back(error)
             raise self._stop(error) from error
@@ -177,29 +172,28 @@ class SqliteWriter:
             self._roll_back(error)
             raise
         self._version, self._synced = -1, True
+
+    def rewrite(self, item: Item, removals: Sequence[Removal]) -> Verdict:
+        """See LogStore.rewrite; `scrub` is left to the caller."""
+        with self._removing():
+            self._look_again()
+            verdict: Verdict | None = stale(self._run, removals) or judge(item, self)
+            if verdict is not None:
+                self._run("ROLLBACK")
+                return verdict
+            verdict = self._apply(item)  # First, so that no position is used twice.
+            remove(self._run, removals)
+            self._known.clear()
         self._mark.write(self._last_pos, durable=True)
         return verdict
 
     def rewrap(self, changes: Sequence[tuple[str, str, str]]) -> int:
         """See KeepsDataKeys.rewrap."""
-        if self._failed:
-            raise LogFailed(self._failed)
-        run = self._run
-        try:
-            run("PRAGMA synchronous=FULL")
-            self._full = True
-            run("PRAGMA secure_delete=ON")
-            run("BEGIN IMMEDIATE")
+        with self._removing():
             before = self._connection.total_changes()
             for saga_id, old, new in changes:
-                run(REWRAP, (new, DATA_KEY + saga_id, old))
-            changed = self._connection.total_changes() - before
-            run("COMMIT")
-        except apsw.Error as error:
-            self._roll_back(error)
-            raise self._stop(error) from error
-        self._version, self._synced = -1, True
-        return changed
+                self._run(REWRAP, (new, DATA_KEY + saga_id, old))
+            return self._connection.total_changes() - before
 
     def scrub(self) -> None:
         """See LogStore.scrub."""

@@ -94,7 +94,7 @@ def check_together(
             check.take(page)
         check.finish()
     except (_OddError, CorruptLog, TransitionError, ValueError, TypeError, LookupError):
-        pass  # Not judged here.
+        pass  # Whoever asks reads each saga that is not in the answer alone, and names the damage.
     return check.sound
 
 

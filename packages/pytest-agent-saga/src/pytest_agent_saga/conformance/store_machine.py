@@ -176,7 +176,7 @@ class LogMachine(RuleBasedStateMachine):
         self._put(which, scribe.item(*facts), "Committed", durable=True)
         known.count, known.owner = known.count + len(facts), None
         self._seal(known)
-        if back and known.key is not None and self.keys[known.key] == scribe.id:
+        if known.state == "rolled_back" and known.key is not None and self.keys[known.key] == scribe.id:
             self.number += 1
             later = Scribe(self.logs[which], self.number)
             self._put(which, later.open_item(key=known.key, incarnation=known.incarnation + 2), "Stale")
